@@ -408,15 +408,12 @@ impl Cache {
     pub fn insert(
         &mut self,
         packet: Packet<'_>,
-        translation: Translation,
+        mut translation: Translation,
         generation: Generation,
         now_us: u64,
         gone: &mut dyn FnMut(Entry),
     ) -> u32 {
-        let mut words: Vec<(u32, u64)> = translation.consulted.iter().collect();
-        words.sort_unstable();
-        words.dedup();
-        let mask = Mask { words: words.into(), length: translation.length };
+        let mask = Mask { words: std::mem::take(&mut translation.consulted), length: translation.length };
         let size = bytes_of(&mask, &translation);
         while !self.is_empty() && (self.len() >= self.limit || self.bytes + size > BYTES_MAX) {
             self.evict(gone);
@@ -434,7 +431,7 @@ impl Cache {
             key: mask.words.iter().map(|(word, mask)| packet.record[*word as usize] & mask).collect(),
             length: packet.bytes & mask.length,
             effects: translation.effects,
-            dependences: translation.dependences.into(),
+            dependences: translation.dependences,
             generation,
             written: translation.written,
             finds_flows: translation.finds_flows,
@@ -507,22 +504,24 @@ impl Cache {
         self.free.clear();
     }
 
-    /// An example of a packet that an entry matches: a record of `words` words that is zero outside the mask, frame
-    /// length, start.
-    pub fn example(&self, at: u32, words: usize) -> Option<(Vec<u64>, u32, u64)> {
+    /// An example of a packet that an entry matches: a record of `words` words that is zero outside the mask, which is
+    /// put into `record`, frame length, start.
+    pub fn example(&self, at: u32, words: usize, record: &mut Vec<u64>) -> Option<(u32, u64)> {
         let (entry, mask) = (self.get(at)?, self.mask_of(at)?);
-        let mut record = vec![0; words];
+        record.clear();
+        record.resize(words, 0);
         for ((word, _), value) in mask.words.iter().zip(&entry.key) {
             record[*word as usize] = *value;
         }
-        Some((record, entry.length, entry.start))
+        Some((entry.length, entry.start))
     }
 
     /// Whether everything that a translation consulted is in the entry's mask.
     pub fn covers(&self, at: u32, translation: &Translation) -> bool {
         let Some(mask) = self.mask_of(at) else { return false };
         let of = |word: u32| mask.words.binary_search_by_key(&word, |(word, _)| *word).map_or(0, |i| mask.words[i].1);
-        translation.length & !mask.length == 0 && translation.consulted.iter().all(|(word, bits)| bits & !of(word) == 0)
+        translation.length & !mask.length == 0
+            && translation.consulted.iter().all(|(word, bits)| bits & !of(*word) == 0)
     }
 
     /// Adapts the limit on entries to the duration of a sweep.

@@ -131,6 +131,8 @@ pub struct Classifier {
     subtables: Vec<Option<Subtable>>,
     free: Vec<usize>,
     by_mask: HashMap<Box<[(u32, u64)]>, usize>,
+    /// Words that flows have matched on, in ascending order. They stay when the flows are removed.
+    words: Vec<u32>,
     /// Subtables with their highest priorities, in descending order.
     order: Vec<(u16, usize)>,
     tries: Tries,
@@ -151,6 +153,7 @@ impl Classifier {
             subtables: Vec::new(),
             free: Vec::new(),
             by_mask: HashMap::new(),
+            words: Vec::new(),
             order: Vec::new(),
             tries: Tries::default(),
             impossible: Impossible::default(),
@@ -305,6 +308,11 @@ impl Classifier {
         self.len == 0
     }
 
+    /// The words that lookups read, in ascending order, and maybe others. No word is ever removed.
+    pub(crate) fn words(&self) -> &[u32] {
+        &self.words
+    }
+
     /// The number of subtables, that is, of distinct masks.
     pub fn masks(&self) -> usize {
         self.order.len()
@@ -428,6 +436,11 @@ impl Classifier {
                 self.subtables.len() - 1
             }
         };
+        for (word, _) in &mask {
+            if let Err(place) = self.words.binary_search(word) {
+                self.words.insert(place, *word);
+            }
+        }
         self.by_mask.insert(mask, at);
         at
     }

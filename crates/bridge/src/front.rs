@@ -21,7 +21,8 @@ use crate::key::{Layout, Part};
 use abi::flows::{Received, Verdict};
 use abi::packet::BATCH_MAX;
 use flowcache::cache::{Cache, Frame, NONE};
-use flowcache::trace::{Decision, Fate, Run, Tracer, Untraceable};
+use flowcache::path::Pattern;
+use flowcache::trace::{Decision, Fate, Run, Shape, Tracer, Untraceable};
 use ir::OpenFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -142,7 +143,7 @@ impl Front {
     }
 
     /// Looks up frames, sets verdicts of those that hit, and rewrites those to be sent. `check` revalidates an
-    /// entry of an older generation, and updates its generation if it is valid.
+    /// entry of an older generation, and updates its generation if it is valid. Returns the number of hits.
     pub(crate) fn decide(
         &mut self,
         frames: &mut [Received<'_>],
@@ -150,7 +151,7 @@ impl Front {
         now_us: u64,
         generation: Generation,
         check: &mut dyn FnMut(&mut Known) -> State,
-    ) {
+    ) -> usize {
         let mut hits = [NONE; BATCH_MAX];
         let hits = &mut hits[..frames.len()];
         let (cache, shown) = (&mut self.cache, &*frames);
@@ -187,6 +188,12 @@ impl Front {
         self.hits += u64::from(knew);
         self.knew += knew;
         self.asked += frames.len() as u32;
+        knew as usize
+    }
+
+    /// The shape of a frame, with its pattern; it gives these words of the record.
+    pub(crate) fn shape(&self, frame: &[u8], port: u32, words: &[u32]) -> Result<(Pattern, Shape), Untraceable> {
+        self.tracer.shape(frame, port, words)
     }
 
     /// Passes entries with counts to `add`, and resets their counts.
@@ -268,7 +275,7 @@ impl Front {
         port: u32,
         mask: &crate::cache::Mask,
         effects: &[Effect],
-    ) -> Result<(flowcache::path::Pattern, flowcache::run::Prepared, Verdict), Untraceable> {
+    ) -> Result<(Pattern, flowcache::run::Prepared, Verdict), Untraceable> {
         let traced = self.tracer.trace(frame, port, &mut |run| {
             for (word, bits) in &mask.words {
                 run.consult(*word, *bits);

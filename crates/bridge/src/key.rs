@@ -127,7 +127,7 @@ impl Words {
 }
 
 /// One word of a ternary match; the value has no bits outside the mask.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct WordTerm {
     /// The word.
     pub word: u32,
@@ -172,6 +172,15 @@ impl Consulted {
     /// Words with their consulted bits, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u64)> {
         self.touched.iter().map(|word| (*word, self.masks[*word as usize])).filter(|(_, mask)| *mask != 0)
+    }
+
+    /// Words with their consulted bits, by ascending word.
+    pub fn sorted(&self) -> Box<[(u32, u64)]> {
+        let mut words = Vec::with_capacity(self.touched.len());
+        words.extend(self.iter());
+        words.sort_unstable();
+        words.dedup();
+        words.into()
     }
 
     /// Empties the mask.

@@ -37,6 +37,7 @@ pub mod processor;
 mod recent;
 mod references;
 mod settings;
+mod shapes;
 mod stats;
 pub mod tables;
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::flow::Flow;
 use crate::key::Layout;
 use crate::ports::config;
 use crate::tables::{Miss, Tables, limit};
-use abi::flows::{Arrival, Output, Outputs};
+use abi::flows::{Arrival, Output, Outputs, Verdict};
 use openflow::action::port;
 use openflow::{Action, FieldId};
 use std::sync::Arc;
@@ -32,6 +32,29 @@ const STEPS_MAX: usize = 256;
 
 /// Maximum number of subtables searched, likewise.
 const VISITS_MAX: u32 = 2 * STEPS_MAX as u32 * crate::translate::VISITS_PER_STEP;
+
+/// The flows of a packet.
+struct Path<'t> {
+    flows: [Option<&'t Arc<Flow>>; TABLES_MAX],
+    len: usize,
+    /// The table that has no flow for it.
+    missed: Option<u8>,
+    /// Whether a write is visible in the packet.
+    is_modified: bool,
+}
+
+impl Default for Path<'_> {
+    fn default() -> Self {
+        Path { flows: [None; TABLES_MAX], len: 0, missed: None, is_modified: false }
+    }
+}
+
+impl<'t> Path<'t> {
+    /// The flow that sends the packet, if no table lacks a flow.
+    fn last(&self) -> Option<&'t Arc<Flow>> {
+        if self.missed.is_some() { None } else { self.flows[..self.len].last().copied().flatten() }
+    }
+}
 
 /// The plain translations of a worker, with their statistics.
 #[derive(Debug, Default)]
@@ -62,47 +85,84 @@ impl Plain {
         now_us: u64,
         outputs: &mut dyn Outputs,
     ) -> bool {
-        let layout = tables.layout();
-        let in_port = layout.in_port().read(arrival.record) as u32;
-        if arrival.start != 0 || !self.receives(tables, in_port) {
+        if arrival.start != 0 {
             return false;
         }
-        self.undo.clear();
-        let mut path: [Option<&Arc<Flow>>; TABLES_MAX] = [None; TABLES_MAX];
-        let mut is_modified = false;
-        let (mut table, mut len, mut steps, mut visits) = (0, 0, 0, VISITS_MAX);
-        let last = loop {
-            let flow = match tables.table(table).flows.find_plain(arrival.record, &mut visits) {
-                Found::Flow(flow) => flow,
-                Found::None if tables.miss() == Miss::Drop => break None,
-                _ => return self.give_up(arrival),
-            };
-            steps += 1 + flow.instructions.apply.len();
-            if len == TABLES_MAX || steps > STEPS_MAX {
-                return self.give_up(arrival);
-            }
-            (path[len], len) = (Some(flow), len + 1);
-            let Some(changes) = self.apply(layout, flow, arrival.record) else { return self.give_up(arrival) };
-            is_modified |= changes;
-            match flow.instructions.goto {
-                Some(next) if next < limit::TABLES => table = next,
-                Some(_) => return self.give_up(arrival),
-                None => break Some(flow),
-            }
-        };
-        for flow in path[..len].iter().flatten() {
-            flow.usage.add(1, u64::from(arrival.bytes), now_us);
-            self.count(flow.table, true);
+        let mut path = Path::default();
+        if self.walk(tables, arrival.record, &mut path).is_none() {
+            self.restore(arrival.record);
+            return false;
         }
-        self.packets += 1;
-        match last {
-            Some(flow) => send(tables, flow, is_modified, packet, arrival, outputs),
-            None => {
-                self.count(table, false);
-                outputs.end(packet, true);
-            }
+        self.count_path(&path, arrival.bytes, now_us);
+        match path.last() {
+            Some(flow) => send(tables, flow, path.is_modified, packet, arrival, outputs),
+            None => outputs.end(packet, true),
         }
         true
+    }
+
+    /// Decides about a packet by its record as parsed, and restores the record. `None` if it may be changed, sent to
+    /// several ports, or anything else than a verdict says; nothing has happened then.
+    pub(crate) fn decide(&mut self, tables: &Tables, record: &mut [u64], bytes: u32, now_us: u64) -> Option<Verdict> {
+        let mut path = Path::default();
+        let is_done = self.walk(tables, record, &mut path).is_some();
+        let in_port = tables.layout().in_port().read(record) as u32;
+        self.restore(record);
+        if !is_done || path.is_modified {
+            return None;
+        }
+        let mut ports = path.last().into_iter().flat_map(|flow| ports(tables, flow, in_port));
+        let verdict = match (ports.next(), ports.next()) {
+            (None, _) => Verdict::Drop { reason: None },
+            (Some(port), None) => Verdict::Send { port, queue: 0 },
+            _ => return None,
+        };
+        self.count_path(&path, bytes, now_us);
+        Some(verdict)
+    }
+
+    /// Looks a packet up in the tables, and writes what its flows write. `None` if that is not possible; the record
+    /// must be restored in this case.
+    fn walk<'t>(&mut self, tables: &'t Tables, record: &mut [u64], path: &mut Path<'t>) -> Option<()> {
+        self.undo.clear();
+        let layout = tables.layout();
+        let in_port = layout.in_port().read(record) as u32;
+        if !self.receives(tables, in_port) {
+            return None;
+        }
+        let (mut table, mut steps, mut visits) = (0, 0, VISITS_MAX);
+        loop {
+            let flow = match tables.table(table).flows.find_plain(record, &mut visits) {
+                Found::Flow(flow) => flow,
+                Found::None if tables.miss() == Miss::Drop => {
+                    path.missed = Some(table);
+                    return Some(());
+                }
+                _ => return None,
+            };
+            steps += 1 + flow.instructions.apply.len();
+            if path.len == TABLES_MAX || steps > STEPS_MAX {
+                return None;
+            }
+            (path.flows[path.len], path.len) = (Some(flow), path.len + 1);
+            path.is_modified |= self.apply(layout, flow, record)?;
+            match flow.instructions.goto {
+                Some(next) if next < limit::TABLES => table = next,
+                Some(_) => return None,
+                None => return Some(()),
+            }
+        }
+    }
+
+    fn count_path(&mut self, path: &Path<'_>, bytes: u32, now_us: u64) {
+        for flow in path.flows[..path.len].iter().flatten() {
+            flow.usage.add(1, u64::from(bytes), now_us);
+            self.count(flow.table, true);
+        }
+        if let Some(table) = path.missed {
+            self.count(table, false);
+        }
+        self.packets += 1;
     }
 
     /// Adds the counted lookups to the tables' counters.
@@ -146,11 +206,10 @@ impl Plain {
     }
 
     /// Restores the record.
-    fn give_up(&mut self, arrival: &mut Arrival<'_>) -> bool {
+    fn restore(&mut self, record: &mut [u64]) {
         for (word, value) in self.undo.drain(..).rev() {
-            arrival.record[word as usize] = value;
+            record[word as usize] = value;
         }
-        false
     }
 
     /// Performs a flow's writes. Returns whether any of them is visible in the packet; `None` if the flow does
@@ -213,16 +272,7 @@ fn send(
 ) {
     // The current value: a flow may have written it.
     let in_port = tables.layout().in_port().read(arrival.record) as u32;
-    let to = |action: &Action| match action {
-        Action::Output { port: port::IN_PORT, .. } => Some(in_port),
-        Action::Output { port, .. } if *port != in_port && *port != port::ANY => Some(*port),
-        _ => None,
-    };
-    let sends = |number: &u32| {
-        let port = tables.ports().get(*number);
-        port.is_some_and(|port| port.config & (config::NO_FWD | config::PORT_DOWN) == 0)
-    };
-    let mut ports = flow.instructions.apply.iter().filter_map(to).filter(sends);
+    let mut ports = ports(tables, flow, in_port);
     let mut next = ports.next();
     if next.is_none() {
         return outputs.end(packet, true);
@@ -232,4 +282,18 @@ fn send(
         let output = Output { packet, max_len: u32::MAX, is_modified, is_last: next.is_none() };
         outputs.send(output, arrival.record, port, 0);
     }
+}
+
+/// The ports to which a flow sends a packet of `in_port`.
+fn ports<'t>(tables: &'t Tables, flow: &'t Flow, in_port: u32) -> impl Iterator<Item = u32> + 't {
+    let to = move |action: &Action| match action {
+        Action::Output { port: port::IN_PORT, .. } => Some(in_port),
+        Action::Output { port, .. } if *port != in_port && *port != port::ANY => Some(*port),
+        _ => None,
+    };
+    let sends = move |number: &u32| {
+        let port = tables.ports().get(*number);
+        port.is_some_and(|port| port.config & (config::NO_FWD | config::PORT_DOWN) == 0)
+    };
+    flow.instructions.apply.iter().filter_map(to).filter(sends)
 }

@@ -3,6 +3,8 @@
 //! ```text
 //! frame ─▶ frame cache (crate::front) ─▶ hit: rewritten and sent
 //!            │ miss
+//!          shape (crate::shapes) ─▶ plain translation ─▶ sent or dropped
+//!            │ none, admitted, or not plain
 //! process ─▶ cache ─┬─ hit, current ─────────────────────────────────────▶ effects
 //!                   ├─ hit, outdated ─┬─ change does not concern it ─────▶ effects
 //!                   │                 └─ as a miss
@@ -43,8 +45,9 @@ use crate::normal::Stations;
 use crate::pending::{Begin, Pending};
 use crate::plain::Plain;
 use crate::recent::{Recent, Seen};
+use crate::shapes::Shapes;
 use crate::tables::Tables;
-use crate::translate::{Control, Shared, Subject, Translation, translate};
+use crate::translate::{Arrays, Control, Shared, Subject, Translation, translate};
 use crate::vm::Vm;
 use abi::flows::{Arrival, CacheUse, FlowProcessor, FlowTables, Frame, FrameCache, Outputs, Received};
 use openflow::Error;
@@ -126,6 +129,8 @@ pub struct CacheStats {
     pub megaflow_hits: u64,
     /// Packets that were translated.
     pub misses: u64,
+    /// Those of `misses` that were decided by the shape of their frame, without the parser.
+    pub plain: u64,
     /// Packets for which the cache was not used.
     pub bypassed: u64,
     /// Number of megaflows.
@@ -169,6 +174,7 @@ published!(
     exact_hits,
     megaflow_hits,
     misses,
+    plain,
     bypassed,
     entries,
     masks,
@@ -320,9 +326,13 @@ impl Pipeline {
             front: Front::new(&self.program, &layout),
             worth: Worth::default(),
             recent: Arc::clone(self.shared.control.recent()),
-            seen: Seen::new(self.shared.control.recent().generation()),
+            seen: Seen::new(self.shared.control.recent()),
             admission: Admission::default(),
             plain: Plain::new(&layout),
+            shapes: Shapes::new(&layout),
+            admitted: 0,
+            arrays: Arrays::default(),
+            record: Vec::new(),
             plain_ns: PLAIN_NS,
             misses_timed: 0,
             dirty: Vec::new(),
@@ -376,11 +386,17 @@ pub struct Processor {
     cache: Cache,
     front: Option<Front>,
     worth: Worth,
-    /// The log of changes, and this worker's copy of it.
+    /// The log of changes, and what this worker knows of it.
     recent: Arc<Recent>,
     seen: Seen,
     admission: Admission,
     plain: Plain,
+    shapes: Shapes,
+    /// Packets that are to get megaflows and are on their way through the parser.
+    admitted: usize,
+    arrays: Arrays,
+    /// A copy of a record.
+    record: Vec<u64>,
     /// Cost of a miss, in ns: a moving average of samples.
     plain_ns: f64,
     misses_timed: u32,
@@ -406,18 +422,28 @@ impl Processor {
     /// it.
     fn generation(&mut self) -> Generation {
         let generation = Generation { tables: self.recent.generation(), stations: self.shared.stations.generation() };
-        self.seen.follow(&self.recent, generation.tables);
+        self.seen.follow(generation.tables);
         generation
     }
 
     /// Passes one packet through the cache. Renews the batch's generation if the tables may have changed meanwhile.
     fn through_cache(&mut self, packet: usize, arrival: &mut Arrival<'_>, pass: &mut Pass<'_, '_>) {
         let key = Packet { record: &*arrival.record, bytes: arrival.bytes, start: arrival.start };
+        let was_admitted = self.admitted > 0;
+        self.admitted -= usize::from(was_admitted);
         let mut hit = self.cache.lookup(key);
         let mut is_admitted = pass.is_unbounded;
         if hit.is_none() && !is_admitted {
-            is_admitted = self.admission.admits(self.cache.hash(key));
-            hit = if is_admitted { self.cache.search_others(key) } else { None };
+            is_admitted = match was_admitted {
+                true => self.admission.has_time(),
+                false => self.admission.admits(self.cache.hash(key)),
+            };
+            if is_admitted {
+                // With many masks this takes longer than a translation, so it is paid for as one is.
+                let begin = Instant::now();
+                hit = self.cache.search_others(key);
+                pass.spent += begin.elapsed();
+            }
         }
         if let Some(hit) = hit {
             let mut is_right = self.cache.get(hit.entry).is_some_and(|entry| entry.generation == pass.generation);
@@ -471,13 +497,16 @@ impl Processor {
         let begin = Instant::now();
         self.fold();
         let before = self.generation();
-        let record: Vec<u64> = arrival.record.to_vec();
+        let mut record = std::mem::take(&mut self.record);
+        record.clear();
+        record.extend_from_slice(arrival.record);
         let translation = self.translate(packet, arrival, pass);
         if let Some(translation) = translation.filter(|translation| translation.is_repeatable) {
             let key = Packet { record: &record, bytes: arrival.bytes, start: arrival.start };
             let (shared, front) = (&self.shared, &mut self.front);
             self.cache.insert(key, translation, before, pass.now_us, &mut |gone| settle(shared, front, gone));
         }
+        self.record = record;
         pass.generation = self.generation();
         pass.spent += begin.elapsed();
     }
@@ -487,7 +516,8 @@ impl Processor {
         self.misses_timed = self.misses_timed.wrapping_add(1);
         let begin = self.misses_timed.is_multiple_of(TIMED_INTERVAL).then(Instant::now);
         let tables = pass.tables.get_or_insert_with(|| pass.control.tables());
-        if !self.plain.run(tables, packet, arrival, pass.now_us, pass.outputs) {
+        let is_plain = self.plain.run(tables, packet, arrival, pass.now_us, pass.outputs);
+        if !is_plain {
             self.translate(packet, arrival, pass);
             pass.generation = self.generation();
         }
@@ -495,6 +525,52 @@ impl Processor {
             let ns = begin.elapsed().as_nanos() as f64;
             self.plain_ns += (ns.min(PLAIN_NS_MAX) - self.plain_ns) / PLAIN_SHARE;
         }
+        if is_plain && !arrival.frame.is_empty() && self.shapes.is_due() {
+            self.make_shape(arrival, pass);
+        }
+    }
+
+    /// Makes a shape of a frame, if there is time and the frame cache is in use.
+    fn make_shape(&mut self, arrival: &Arrival<'_>, pass: &mut Pass<'_, '_>) {
+        let Some(front) = self.front.as_ref().filter(|front| front.len() > 0) else { return };
+        if pass.is_unbounded || !self.admission.has_time() {
+            return;
+        }
+        let begin = Instant::now();
+        let tables = pass.tables.get_or_insert_with(|| pass.control.tables());
+        self.shapes.follow(tables, self.recent.generation());
+        self.shapes.make(front, arrival.frame, arrival.port);
+        pass.spent += begin.elapsed();
+    }
+
+    /// Decides about frames that the frame cache does not know, if they have shapes and need no megaflows.
+    #[cold]
+    fn decide_plainly(&mut self, frames: &mut [Received<'_>], port: u32, now_us: u64) {
+        let use_ = self.pipeline.as_ref().map_or(CacheUse::Auto, |pipeline| pipeline.cache_use());
+        self.admitted = 0;
+        if use_ != CacheUse::Auto || !self.shapes.is_used(now_us) {
+            return;
+        }
+        let begin = Instant::now();
+        let control = Arc::clone(&self.shared.control);
+        let tables = control.tables();
+        // Under the lock, so that no flow is overlooked that matches on further words.
+        self.shapes.follow(&tables, self.recent.generation());
+        let (plain, admission, admitted) = (&mut self.plain, &mut self.admission, &mut self.admitted);
+        let mut decided = 0;
+        self.shapes.decide(frames, port, now_us, &mut |record, hash, bytes| {
+            if admission.admits(hash) {
+                *admitted += 1;
+                return None;
+            }
+            let verdict = plain.decide(&tables, record, bytes, now_us)?;
+            decided += 1;
+            Some(verdict)
+        });
+        plain.settle(&tables);
+        self.stats.misses += decided;
+        self.stats.plain += decided;
+        self.admission.earn(begin.elapsed());
     }
 
     /// Adds a megaflow over frames to the frame cache, derived from the cache entry `at`.
@@ -541,7 +617,7 @@ impl Processor {
         let (now_us, outputs) = (pass.now_us, &mut *pass.outputs);
         let work = outputs.work_left(packet);
         let subject = Subject { record: &*arrival.record, bytes: arrival.bytes, start: arrival.start, now_us, work };
-        let translation = translate(&self.shared, subject);
+        let translation = translate(&self.shared, subject, &mut self.arrays);
         outputs.spend(packet, translation.work);
         let bytes = arrival.bytes;
         let is_refused = translation.is_too_much;
@@ -690,13 +766,13 @@ impl Processor {
         self.stats.revalidations += 1;
         self.fold();
         let learns = self.cache.get(at).is_none_or(|e| !e.effects.learned.is_empty() || !e.effects.stations.is_empty());
-        let example = self.cache.example(at, self.layout.words());
-        let (false, Some((record, bytes, start))) = (learns, example) else { return self.end(at) };
+        let example = self.cache.example(at, self.layout.words(), &mut self.record);
+        let (false, Some((bytes, start))) = (learns, example) else { return self.end(at) };
         if start != 0 && !matches!(self.shared.control.pending().take(start), Some(Begin::Frozen(_))) {
             return self.end(at);
         }
-        let subject = Subject { record: &record, bytes, start, now_us, work: IDLE_WORK };
-        let translation = crate::translate::dry(&self.shared, subject);
+        let subject = Subject { record: &self.record, bytes, start, now_us, work: IDLE_WORK };
+        let translation = crate::translate::dry(&self.shared, subject, &mut self.arrays);
         if translation.would_learn || !translation.is_repeatable || !self.cache.covers(at, &translation) {
             return self.end(at);
         }
@@ -710,7 +786,7 @@ impl Processor {
             let tables = self.shared.control.tables();
             add_lookups(&tables, &before, entry.packets);
             Cache::settle(entry);
-            entry.dependences = translation.dependences.into();
+            entry.dependences = translation.dependences;
             (entry.written, entry.finds_flows) = (translation.written, translation.finds_flows);
             entry.generation = generation;
         }
@@ -761,7 +837,7 @@ impl FrameCache for Processor {
         let (shared, cache, dirty, seen) = (&self.shared, &mut self.cache, &mut self.dirty, &self.seen);
         let Some(front) = &mut self.front else { return };
         let confirmations = &mut self.stats.confirmations;
-        front.decide(frames, port, now_us, generation, &mut |known| {
+        let known = front.decide(frames, port, now_us, generation, &mut |known| {
             let at = known.entry;
             let Some(entry) = cache.get(at).filter(|entry| entry.serial == known.serial) else {
                 debug_assert!(known.packets == 0, "counts are lost");
@@ -780,6 +856,9 @@ impl FrameCache for Processor {
             }
             State::Gone
         });
+        if known < frames.len() {
+            self.decide_plainly(frames, port, now_us);
+        }
     }
 }
 

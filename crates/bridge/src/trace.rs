@@ -64,8 +64,8 @@ fn with_rest(text: String, rest: u32) -> String {
 }
 
 /// The consulted bits as fields: a megaflow's mask.
-pub fn mask(layout: &Layout, consulted: &Consulted) -> String {
-    let words: Vec<_> = consulted.iter().map(|(word, mask)| (word, mask, 0)).collect();
+pub fn mask(layout: &Layout, consulted: &[(u32, u64)]) -> String {
+    let words: Vec<_> = consulted.iter().map(|(word, mask)| (*word, *mask, 0)).collect();
     let (found, rest) = fields_of(layout, &words);
     let mut text = String::new();
     for term in found.ordered_terms(layout.fields()) {

@@ -139,12 +139,12 @@ impl Dependence {
 pub struct Translation {
     /// The packet's effects.
     pub effects: Effects,
-    /// The bits of the record as parsed on which the effects depend.
-    pub consulted: Consulted,
+    /// The bits of the record as parsed on which the effects depend, by ascending word.
+    pub consulted: Box<[(u32, u64)]>,
     /// The bits of the frame's length on which they depend.
     pub length: u32,
     /// The tables and other state on which they depend, each with its generation.
-    pub dependences: Vec<(Dependence, u64)>,
+    pub dependences: Box<[(Dependence, u64)]>,
     /// Whether later packets can have the same start, so that caching makes sense.
     pub is_repeatable: bool,
     /// Whether it learns flows or addresses, or would in a translation that may.
@@ -216,33 +216,54 @@ pub struct Translator<'a> {
     trace: Option<Vec<String>>,
 }
 
+/// The arrays of a translation, which the next one uses again. A translation is short, and a bridge's records are
+/// large, so that otherwise allocating and clearing them would take a third of its time.
+#[derive(Debug, Default)]
+pub struct Arrays(Option<Box<(State, Lists)>>);
+
+/// Lists that are empty between translations.
+#[derive(Debug, Default)]
+struct Lists {
+    frames: Vec<Frame>,
+    dependences: Vec<(Dependence, u64)>,
+    usages: Vec<(Arc<Usage>, u32)>,
+    counts: Vec<(u8, u32, u32)>,
+    scratch: Consulted,
+}
+
 /// Translates a packet, and learns flows and addresses.
-pub fn translate(shared: &Shared, subject: Subject<'_>) -> Translation {
-    Translator::new(shared, subject, true).translate().0
+pub fn translate(shared: &Shared, subject: Subject<'_>, arrays: &mut Arrays) -> Translation {
+    Translator::new(shared, subject, true, arrays).translate(arrays).0
 }
 
 /// Translates a packet without side effects.
-pub fn dry(shared: &Shared, subject: Subject<'_>) -> Translation {
-    Translator::new(shared, subject, false).translate().0
+pub fn dry(shared: &Shared, subject: Subject<'_>, arrays: &mut Arrays) -> Translation {
+    Translator::new(shared, subject, false, arrays).translate(arrays).0
 }
 
 /// Translates a packet without side effects, and returns an explanation, line by line.
 pub fn trace(shared: &Shared, subject: Subject<'_>) -> (Translation, Vec<String>) {
-    let mut translator = Translator::new(shared, subject, false);
+    let arrays = &mut Arrays::default();
+    let mut translator = Translator::new(shared, subject, false, arrays);
     translator.trace = Some(Vec::new());
-    translator.translate()
+    translator.translate(arrays)
 }
 
 impl<'a> Translator<'a> {
-    fn new(shared: &'a Shared, subject: Subject<'a>, learns: bool) -> Translator<'a> {
+    fn new(shared: &'a Shared, subject: Subject<'a>, learns: bool, arrays: &mut Arrays) -> Translator<'a> {
         let layout = shared.control.layout();
+        let (mut state, lists) = arrays.0.take().map_or_else(
+            || (State::new(layout), Lists { scratch: Consulted::new(layout.words()), ..Lists::default() }),
+            |arrays| *arrays,
+        );
+        state.begin(subject.record);
         Translator {
             shared,
             layout,
             tables: Some(shared.control.tables()),
             subject,
-            state: State::new(layout, subject.record),
-            frames: Vec::new(),
+            state,
+            frames: lists.frames,
             stack: Vec::new(),
             set: Vec::new(),
             is_set_done: false,
@@ -255,13 +276,13 @@ impl<'a> Translator<'a> {
             length: 0,
             error: None,
             is_transient: false,
-            dependences: Vec::new(),
-            usages: Vec::new(),
+            dependences: lists.dependences,
+            usages: lists.usages,
             usage_places: HashMap::new(),
-            counts: Vec::new(),
+            counts: lists.counts,
             stations: Vec::new(),
             learned: Vec::new(),
-            scratch: Consulted::new(layout.words()),
+            scratch: lists.scratch,
             learns,
             would_learn: false,
             finds_flows: false,
@@ -269,7 +290,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    fn translate(mut self) -> (Translation, Vec<String>) {
+    fn translate(mut self, arrays: &mut Arrays) -> (Translation, Vec<String>) {
         let is_repeatable = self.begin();
         self.work();
         let is_repeatable = is_repeatable && !self.is_transient;
@@ -291,15 +312,20 @@ impl<'a> Translator<'a> {
             effects,
             finds_flows: self.finds_flows,
             written: self.state.written.with(self.layout.made_up()),
-            consulted: self.state.consulted,
+            consulted: self.state.consulted.sorted(),
             length: self.length,
-            dependences: self.dependences,
+            dependences: self.dependences.drain(..).collect(),
             is_repeatable,
             would_learn: self.would_learn,
             error: self.error,
             work: self.subject.work - self.work_left,
             is_too_much: self.is_too_much,
         };
+        self.state.end();
+        self.frames.clear();
+        self.scratch.clear();
+        let Translator { state, frames, dependences, usages, counts, scratch, .. } = self;
+        arrays.0 = Some(Box::new((state, Lists { frames, dependences, usages, counts, scratch })));
         (translation, trace)
     }
 

@@ -415,6 +415,65 @@ fn machine_code_and_the_cache_do_what_the_interpreter_does() {
     );
 }
 
+/// Frames of flows that come once, beside others: what needs no megaflow is decided by its shape, without the parser.
+#[test]
+fn frames_of_new_flows_are_treated_as_the_interpreter_treats_them() {
+    let rounds = std::env::var("SLUICE_ROUNDS").map_or(4, |rounds| rounds.parse().expect("SLUICE_ROUNDS is a number"));
+    let program = program();
+    let (mut sent, mut plain, mut known) = (0, 0, 0);
+    for seed in 0..rounds {
+        let mut rng = Random::stream(seed, 1);
+        let mut engines = [
+            Engine::new(&program, "interpreted", EngineKind::Interpreter, CacheUse::Never),
+            Engine::new(&program, "compiled, cached as it pays", EngineKind::Machine, CacheUse::Auto),
+        ];
+        for change in 0..CHANGES {
+            for _ in 0..if change == 0 { 40 } else { 1 + rng.below(3) } {
+                // Flows that need no megaflow to be cheap: they write and send.
+                let mut request = flow_mod(&mut rng, &engines[0].bridge);
+                let is_plain = |action: &Action| match action {
+                    Action::Output { port, .. } => *port <= PORTS,
+                    Action::SetField { .. } => true,
+                    _ => false,
+                };
+                request.instructions.apply.retain(is_plain);
+                request.instructions.write.clear();
+                let done = engines.each_ref().map(|e| e.bridge.flow_mod(&request, &Origin::SWITCH).is_ok());
+                assert_eq!(done[0], done[1]);
+            }
+            let few: Vec<Vec<u8>> = (0..4).map(|_| frame(&mut rng)).collect();
+            for burst in 0..FRAMES {
+                let port = 1 + rng.below(2) as u32;
+                let mut frames: Vec<Vec<u8>> = (0..32).map(|_| pick(&mut rng, &few).clone()).collect();
+                for new in frames.iter_mut().skip(8) {
+                    *new = frame(&mut rng);
+                    for _ in 0..8 {
+                        let at = rng.index(new.len());
+                        new[at] = rng.next_u64() as u8;
+                    }
+                }
+                let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+                let [wanted, got] = engines.each_mut().map(|e| {
+                    e.local.advance_us(1000);
+                    let mut sent = by_port(e.local.receive_batch(port, &frames).expect("they are short"));
+                    // Known frames leave before others.
+                    sent.iter_mut().for_each(|sent| sent.sort());
+                    sent
+                });
+                sent += got.iter().map(Vec::len).sum::<usize>();
+                assert_eq!(got, wanted, "seed {seed}, change {change}, burst {burst}, port {port}: {frames:02x?}");
+            }
+            let counts = engines.each_mut().map(Engine::counts);
+            assert_eq!(counts[1], counts[0], "seed {seed}, change {change}");
+        }
+        let stats = engines[1].flows.stats()[0].1;
+        plain += stats.plain;
+        known += stats.frame_hits;
+    }
+    println!("{sent} sent, {plain} decided by their shapes, {known} known");
+    assert!(sent > 1000 * rounds as usize && plain > 1000 * rounds && known > 1000 * rounds, "{sent} {plain} {known}");
+}
+
 #[test]
 fn packets_that_come_after_their_megaflow_has_ended_are_counted() {
     let mut engine = Engine::new(&program(), "compiled, cached", EngineKind::Machine, CacheUse::Always);

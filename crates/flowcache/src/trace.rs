@@ -23,6 +23,7 @@
 //! | `trace/value.rs`, `nodes.rs` | symbolic values and the graph of computed ones |
 //! | `trace/arith.rs`, `linear.rs` | arithmetic on them; checksums |
 //! | `trace/context.rs`, `outcome.rs` | the state shared by passes; results of a trace |
+//! | `trace/shape.rs` | what the parser makes of frames, as bits of them |
 //! | `trace/run.rs` | a pass, its consulted bits, the record for a flow processor |
 //! | `trace/exec.rs`, `frame.rs`, `packet.rs` | operations, parser, deparser |
 //! | `trace/emit.rs`, `steps.rs` | generation of the rewrite |
@@ -40,6 +41,7 @@ mod nodes;
 mod outcome;
 mod packet;
 mod run;
+mod shape;
 mod steps;
 mod tables;
 mod value;
@@ -51,6 +53,7 @@ use ir::layout::RecordLayout;
 use ir::{EntryKind, Intrinsic, Program, ReplicationPoint, SlotId};
 pub use outcome::{Decision, Fate, Traced, Untraceable};
 pub use run::Run;
+pub use shape::Shape;
 use std::sync::Arc;
 pub use tables::{Bytes, Counted, Entries, Looked, Lookup, Place, Tables};
 use value::{Origin, Part, Value};

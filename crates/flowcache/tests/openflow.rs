@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{Command, Outcome, Script, Subject, compile, packet, rounds, script, tcp};
+use common::{Command, Outcome, PORT, Script, Subject, compile, matches, other, packet, rounds, script, tcp};
 use flowcache::path::Step;
+use interp::SeededHost;
 use random::Random;
 use std::collections::BTreeMap;
 
@@ -118,4 +119,63 @@ fn a_tag_is_pushed_before_the_ethertype() {
         assert_eq!(kinds(&path.rewrite.steps), ["Copy", "Bytes"], "{:?}", path.rewrite);
         subject.check(&tcp(64), &script, &path, &mut Random::new(1), 200);
     }
+}
+
+/// Words that lookups may read, in ascending order: the match fields, some of them or all.
+fn some_words(subject: &Subject, random: &mut Random) -> Vec<u32> {
+    let openflow = subject.program.openflow.as_ref().expect("it is of the model");
+    let layout = subject.tracer.layout();
+    let (some, all) = (random.range(1, 6), random.one_in(4));
+    let mut words = Vec::new();
+    for part in openflow.fields.iter().flat_map(|field| &field.parts) {
+        if all || random.below(6) < u64::from(some) {
+            words.push(layout.offset(part.slot) as u32 + part.lo / 64);
+        }
+    }
+    words.sort_unstable();
+    words.dedup();
+    words
+}
+
+#[test]
+fn shapes_give_the_records_of_all_frames_of_their_patterns() {
+    let (mut shapes, mut refused, mut others, mut differ) = (0, BTreeMap::new(), 0, 0);
+    for (i, subject) in subjects().iter().enumerate() {
+        for seed in 0..rounds(400) {
+            let mut random = Random::stream(seed, 12 + i as u64);
+            let (first, words) = (packet(&mut random), some_words(subject, &mut random));
+            let (pattern, mut shape) = match subject.tracer.shape(&first, PORT, &words) {
+                Ok(made) => made,
+                Err(why) => {
+                    *refused.entry(why.to_string()).or_insert(0) += 1;
+                    continue;
+                }
+            };
+            shapes += 1;
+            assert!(matches(&pattern, &first), "the frame is not in its pattern");
+            let mut frame = first.clone();
+            let mut before = None;
+            for _ in 0..12 {
+                if matches(&pattern, &frame) {
+                    let parsed = subject.parsed(&frame, &mut SeededHost::new(1));
+                    let (record, _) = parsed.expect("all frames of a shape are handed over");
+                    let mut buffer = frame.clone();
+                    // What is behind a frame in its buffer is no part of it.
+                    buffer.extend((0..random.below(24)).map(|_| random.next_u64() as u8));
+                    let (got, _) = shape.read(&buffer, 1);
+                    let at = |record: &[u64]| words.iter().map(|word| record[*word as usize]).collect::<Vec<_>>();
+                    assert_eq!(at(got), at(&record), "seed {seed}: {words:?} of {frame:02x?}\n{pattern:02x?}");
+                    others += u32::from(frame != first);
+                    differ += u32::from(before.is_some_and(|before| before != at(&record)));
+                    before = Some(at(&record));
+                }
+                frame = other(&pattern, &first, &mut random);
+            }
+        }
+    }
+    println!("{shapes} shapes, {others} other frames, {differ} with another record; refused: {refused:#?}");
+    assert!(
+        refused.is_empty() && shapes > 700 && others > 3000 && differ > 1500,
+        "{shapes} {others} {differ} {refused:?}"
+    );
 }

@@ -126,7 +126,8 @@ impl Answer {
 
 fn megaflow(worker: usize, cache: &Cache, layout: &Layout, at: u32) -> Option<Megaflow> {
     let entry = cache.get(at)?;
-    let (mut record, length, start) = cache.example(at, layout.words())?;
+    let mut record = Vec::new();
+    let (length, start) = cache.example(at, layout.words(), &mut record)?;
     let mask = Arc::clone(cache.mask_of(at)?);
     // Fields outside the mask are all ones: TTLs are checked when effects are run, and one of zero would have
     // expired.

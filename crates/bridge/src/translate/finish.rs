@@ -55,18 +55,20 @@ impl Translator<'_> {
         };
         let tried_again = if ttl == TtlCheck::Dry { tried_to } else { 0 };
         let steps: usize = list.iter().chain(&list[..tried_again]).map(weight).sum();
-        Effects {
+        let effects = Effects {
             steps: u32::try_from(steps).unwrap_or(u32::MAX),
-            list: list.into(),
-            usages: std::mem::take(&mut self.usages).into(),
-            tables: std::mem::take(&mut self.counts).into(),
+            list: list.drain(..).collect(),
+            usages: self.usages.drain(..).collect(),
+            tables: self.counts.drain(..).collect(),
             stations: std::mem::take(&mut self.stations).into(),
             learned: std::mem::take(&mut self.learned).into(),
             ttl,
             tried_to,
             tried: tried.into_iter().collect(),
             has_outputs: last.is_some(),
-        }
+        };
+        self.state.effects = list;
+        effects
     }
 
     /// Dead store elimination: removes writes of metadata that nothing reads.

@@ -9,11 +9,10 @@
 use crate::effects::Effect;
 use crate::key::{Consulted, Layout, Part, Place, Words};
 use crate::vm::Vm;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// Bits of the record as parsed, by word.
-type Sources = Rc<[(u32, u64)]>;
+type Sources = Arc<[(u32, u64)]>;
 
 /// A word's state before a change.
 #[derive(Debug)]
@@ -25,7 +24,7 @@ struct Undo {
     sources: Option<Sources>,
 }
 
-/// The packet of a translation.
+/// The packet of a translation. Its arrays are used again for the next one ([`State::begin`], [`State::end`]).
 #[derive(Debug)]
 pub struct State {
     layout: Arc<Layout>,
@@ -37,6 +36,8 @@ pub struct State {
     /// Consulted bits of the record as parsed.
     pub consulted: Consulted,
     journal: Vec<Undo>,
+    /// Words whose `constant`, `derived` or `sources` may be set; the same word may occur several times.
+    touched: Vec<u32>,
     /// Words that were changed at any time, even if the change was undone.
     pub written: Words,
     /// The number of visible words that are changed.
@@ -46,23 +47,41 @@ pub struct State {
 }
 
 impl State {
-    /// A packet as parsed.
-    pub fn new(layout: &Arc<Layout>, record: &[u64]) -> State {
+    /// A state without a packet.
+    pub fn new(layout: &Arc<Layout>) -> State {
         let words = layout.words();
-        let mut own = record.to_vec();
-        own.resize(words, 0);
         State {
             layout: Arc::clone(layout),
-            record: own,
+            record: Vec::with_capacity(words),
             constant: vec![0; words],
             derived: vec![0; words],
             sources: vec![None; words],
             consulted: Consulted::new(words),
             journal: Vec::new(),
+            touched: Vec::new(),
             written: Words::default(),
             changed: 0,
             effects: Vec::new(),
         }
+    }
+
+    /// Starts with a packet as parsed.
+    pub fn begin(&mut self, record: &[u64]) {
+        self.record.clear();
+        self.record.extend_from_slice(record);
+        self.record.resize(self.constant.len(), 0);
+    }
+
+    /// Forgets the packet and all that was recorded about it.
+    pub fn end(&mut self) {
+        for word in self.touched.drain(..) {
+            let at = word as usize;
+            (self.constant[at], self.derived[at], self.sources[at]) = (0, 0, None);
+        }
+        self.consulted.clear();
+        self.journal.clear();
+        self.effects.clear();
+        (self.written, self.changed) = (Words::default(), 0);
     }
 
     /// Consults bits of a word: the result depends on them.
@@ -119,6 +138,7 @@ impl State {
     /// Logs a word's state before a change. Returns whether it was changed already.
     fn note(&mut self, word: u32) -> bool {
         self.written.add(word);
+        self.touched.push(word);
         let at = word as usize;
         let (value, constant, derived) = (self.record[at], self.constant[at], self.derived[at]);
         self.journal.push(Undo { word, value, constant, derived, sources: self.sources[at].clone() });

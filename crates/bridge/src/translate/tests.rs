@@ -71,7 +71,10 @@ impl Bench {
     fn mask(&self, fields: &[(&str, u128)]) -> String {
         let record = self.record(fields);
         let subject = Subject { record: &record, bytes: 100, start: 0, now_us: 0, work: crate::testing::WORK };
-        crate::trace::mask(self.bridge.layout(), &translate(self.pipeline.shared(), subject).consulted)
+        crate::trace::mask(
+            self.bridge.layout(),
+            &translate(self.pipeline.shared(), subject, &mut Arrays::default()).consulted,
+        )
     }
 
     fn group(&self, id: u32, kind: GroupKind, buckets: &[(Option<u32>, u16, Vec<Action>)]) -> Arc<Group> {
@@ -337,7 +340,7 @@ fn a_choice_among_many_links_is_paid_for() {
         bench.bridge.add(0, 1, Match::any(), vec![multipath, output(2)]);
         let record = bench.record(&[]);
         let subject = Subject { record: &record, bytes: 100, start: 0, now_us: 0, work: 4000 };
-        let translation = translate(bench.pipeline.shared(), subject);
+        let translation = translate(bench.pipeline.shared(), subject, &mut Arrays::default());
         (translation.work, translation.is_too_much)
     };
     let [modulo, few] = [MultipathAlgorithm::ModuloN, MultipathAlgorithm::HighestRandomWeight].map(|a| work(a, 7, 0));
@@ -355,8 +358,8 @@ fn a_choice_among_many_links_is_paid_for() {
 fn searches_of_many_masks_and_of_many_conjunctions_are_paid_for() {
     let work = |bench: &Bench, work| {
         let record = bench.record(&[]);
-        let translation =
-            translate(bench.pipeline.shared(), Subject { record: &record, bytes: 100, start: 0, now_us: 0, work });
+        let subject = Subject { record: &record, bytes: 100, start: 0, now_us: 0, work };
+        let translation = translate(bench.pipeline.shared(), subject, &mut Arrays::default());
         (translation.work, translation.is_too_much)
     };
     let with_masks = |masks: u128| {

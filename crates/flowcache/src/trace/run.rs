@@ -270,7 +270,7 @@ impl Run<'_> {
         (slot as usize, lo, (self.slots[slot as usize].width() - lo).min(64))
     }
 
-    fn word(&self, word: u32) -> Value {
+    pub(super) fn word(&self, word: u32) -> Value {
         let (slot, lo, width) = self.place(word);
         self.slots[slot].slice(lo, width)
     }

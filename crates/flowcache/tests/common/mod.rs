@@ -89,9 +89,9 @@ impl Subject {
         Subject { interp: Interp::new(program.clone()), tracer, program, actions }
     }
 
-    /// What the interpreter makes of a frame.
-    pub fn run(&self, frame: &[u8], script: &Script) -> Outcome {
-        let (interp, host) = (&self.interp, &mut SeededHost::new(1));
+    /// What the interpreter's parser hands over, with the record first, or what becomes of the frame without a decision.
+    pub fn parsed(&self, frame: &[u8], host: &mut SeededHost) -> Result<(Vec<u64>, interp::Outcome), Outcome> {
+        let interp = &self.interp;
         let mut record = vec![0; interp.layout().words()];
         for (which, slot) in &self.program.intrinsics {
             let value = match which {
@@ -103,17 +103,24 @@ impl Subject {
         }
         let parsed = interp.run(EntryKind::Ingress, frame, 0, &mut record, host, None);
         match parsed.fate {
-            interp::Fate::Drop(_) => return Outcome::Dropped,
-            interp::Fate::Send(port) => return Outcome::Sent(port as u32, parsed.packet),
-            interp::Fate::Replicate(ReplicationPoint::IngressEnd) => {}
+            interp::Fate::Drop(_) => Err(Outcome::Dropped),
+            interp::Fate::Send(port) => Err(Outcome::Sent(port as u32, parsed.packet)),
+            interp::Fate::Replicate(ReplicationPoint::IngressEnd) => Ok((record, parsed)),
             interp::Fate::Multicast(_)
             | interp::Fate::Replicate(_)
             | interp::Fate::Again { .. }
             | interp::Fate::Endless
-            | interp::Fate::NoRoom => {
-                return Outcome::Lost;
-            }
+            | interp::Fate::NoRoom => Err(Outcome::Lost),
         }
+    }
+
+    /// What the interpreter makes of a frame.
+    pub fn run(&self, frame: &[u8], script: &Script) -> Outcome {
+        let (interp, host) = (&self.interp, &mut SeededHost::new(1));
+        let (mut record, parsed) = match self.parsed(frame, host) {
+            Ok(parsed) => parsed,
+            Err(outcome) => return outcome,
+        };
         let (mut at, mut saved) = (0, Vec::new());
         while let Some(command) = script.commands.get(at) {
             at += 1;

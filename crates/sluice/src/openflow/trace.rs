@@ -81,9 +81,7 @@ impl FlowProcessor for Processor {
             let work = outputs.work_left(packet);
             let subject = Subject { record: &of.0, bytes: of.1, start: of.2, now_us, work };
             let (mut translation, lines) = trace::path(&self.shared, subject);
-            let mut words: Vec<(u32, u64)> = translation.consulted.iter().collect();
-            words.sort_unstable();
-            let mut key = trace::key(self.shared.control.layout(), &words, &of.0);
+            let mut key = trace::key(self.shared.control.layout(), &translation.consulted, &of.0);
             if translation.length != 0 {
                 key += &format!(",frame length={:#x}/{:#x}", of.1 & translation.length, translation.length);
             }

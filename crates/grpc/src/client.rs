@@ -11,6 +11,7 @@ use crate::admin::AdminStats;
 use crate::serve::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
 use crate::services::admin::admin_client::AdminClient;
 use crate::services::p4runtime::p4_runtime_client::P4RuntimeClient;
+use crate::status;
 pub use crate::tls::ClientTls;
 use messages::google::rpc;
 use messages::p4::config::v1::P4Info;
@@ -551,6 +552,12 @@ fn refusal(status: &Status) -> ClientError {
     let mut elements = Vec::new();
     for (i, detail) in details.iter().enumerate() {
         let Ok(error) = pb::Error::decode(detail.value.as_slice()) else { continue };
+        if error.space == status::LEFT_OUT {
+            // The message is about the first failed element.
+            let why = status.message().split_once("the first: ").map_or(status.message(), |(_, why)| why);
+            elements.extend(usize::try_from(error.code).ok().filter(|at| *at > 0).map(|at| (at, why.to_string())));
+            continue;
+        }
         let code = Code::from_i32(error.canonical_code);
         // ABORTED marks an update undone because of another one, whose reason is what matters.
         if code != Code::Ok && code != Code::Aborted {
@@ -609,6 +616,15 @@ mod tests {
         let status = Status::with_details(Code::Unknown, "2 of 4", details.encode_to_vec().into());
         let elements = vec![(1, "no entry".to_string()), (2, "OutOfRange".to_string())];
         assert_eq!(refusal(&status), ClientError::Elements(elements));
+    }
+
+    #[test]
+    fn an_element_whose_detail_is_left_out_is_found_all_the_same() {
+        let undone = || Err(control::Error::aborted("undone"));
+        let mut results: Vec<Result<(), control::Error>> = (0..30_000).map(|_| undone()).collect();
+        results[20_000] = Err(control::Error::not_found("no such thing"));
+        let status = status::of_batch(&results, "updates").unwrap();
+        assert_eq!(refusal(&status), ClientError::Elements(vec![(20_000, "no such thing".to_string())]));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //!
 //! A filter is a level for all of the switch's own crates, levels of single targets, or both: `info`,
 //! `warn,control=debug`. Other crates log from `warn` up unless they are named, because the code generator logs every
-//! function at `info`. A wrong filter is refused before the switch starts, with the valid form. Tests: below,
-//! `tests/py/test_operations.py`.
+//! function at `info`; h2 logs errors only. A wrong filter is refused before the switch starts, with the valid form.
+//! Tests: below, `tests/py/test_operations.py`.
 
 use crate::stats::ServerArgs;
 use anyhow::{Result, bail};
@@ -21,6 +21,8 @@ const VARIABLE: &str = "SLUICE_LOG";
 const DEFAULT: &str = "info";
 /// The levels of a filter, from least to most verbose.
 pub const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+/// HTTP/2 warns of what its peers do, for each connection and before any authentication, so anybody could fill the log.
+const QUIET: &str = "h2=error";
 /// The lock file, which lists all crates of this program; only those from elsewhere have a `source`.
 const LOCK: &str = include_str!("../../../Cargo.lock");
 
@@ -125,7 +127,7 @@ fn directives(filter: &str) -> Result<String, String> {
             LEVELS.join(", ")
         )
     };
-    let mut all = vec!["warn".to_string()];
+    let mut all = vec!["warn".to_string(), QUIET.to_string()];
     for part in filter.split(',').map(str::trim) {
         let level = |text: &str| LEVELS.iter().find(|level| text.eq_ignore_ascii_case(level)).copied();
         match part.split_once('=') {
@@ -133,6 +135,9 @@ fn directives(filter: &str) -> Result<String, String> {
                 let level = level(part).ok_or_else(|| wrong(part))?;
                 if matches!(level, "off" | "error") {
                     all[0] = level.to_string();
+                }
+                if level == "off" {
+                    all[1] = "h2=off".to_string();
                 }
                 all.extend(crates().filter(|(_, is_ours)| *is_ours).map(|(ours, _)| format!("{ours}={level}")));
             }
@@ -168,6 +173,22 @@ mod tests {
         assert!(directives("warn,control=debug").unwrap().ends_with(",control=debug"));
         assert!(directives("info,cranelift_jit=info").unwrap().ends_with(",cranelift_jit=info"));
         assert!(directives("off").unwrap().starts_with("off,"));
+    }
+
+    #[test]
+    fn http2_does_not_warn_unless_it_is_named() {
+        let warns = |filter: &str| {
+            let filter = EnvFilter::new(directives(filter).unwrap());
+            tracing::subscriber::with_default(
+                tracing_subscriber::registry().with(filter),
+                || tracing::enabled!(target: "h2::proto::streams::recv", tracing::Level::WARN),
+            )
+        };
+        for (filter, warned) in
+            [("info", false), ("debug,control=trace", false), ("off", false), ("info,h2=warn", true)]
+        {
+            assert_eq!(warns(filter), warned, "{filter}");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::roles::{RoleConfig, Scope};
 use crate::schema::Schema;
 use abi::state::{DigestMessage, Phase};
 use p4info::P4Info;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The version of the P4Runtime API that is implemented.
@@ -42,8 +42,8 @@ pub enum StreamEvent {
     PacketIn(Packet),
     /// A list of digest messages.
     Digest(DigestList),
-    /// Entries that were not hit for their idle timeout.
-    IdleTimeout(Vec<TableEntry>),
+    /// Entries that were not hit for their idle timeout; one list for all clients that see the same tables.
+    IdleTimeout(Arc<Vec<TableEntry>>),
     /// An error about a message that the client sent.
     Error(StreamError),
 }
@@ -629,21 +629,25 @@ impl Control {
         device_id: u64,
         messages: &[DigestMessage],
         now_ns: u64,
-    ) -> (Events, Vec<TableEntry>) {
+    ) -> (Events, Arc<Vec<TableEntry>>) {
         let Some(device) = self.devices.get_mut(&device_id) else { return Default::default() };
         let Some(forwarding) = &mut device.running else { return Default::default() };
         let mut lists: Vec<DigestList> =
             messages.iter().filter_map(|message| forwarding.digest_message(message, now_ns)).collect();
         lists.extend(forwarding.due_digests(now_ns));
-        let idle = forwarding.idle_entries(now_ns);
+        let idle = Arc::new(forwarding.idle_entries(now_ns, device.roles.primaries().count()));
+        let tables: BTreeSet<u32> = idle.iter().map(|entry| entry.table_id).collect();
+        let mut by_tables = BTreeMap::from([(tables.clone(), Arc::clone(&idle))]);
         let mut events = Vec::new();
         for (client, config) in device.roles.primaries() {
             let sees = |id: u32| config.is_none_or(|config| config.has_object(id));
             let lists = lists.iter().filter(|list| sees(list.digest_id));
             events.extend(lists.map(|list| (client, StreamEvent::Digest(list.clone()))));
-            let idle: Vec<TableEntry> = idle.iter().filter(|entry| sees(entry.table_id)).cloned().collect();
-            if !idle.is_empty() {
-                events.push((client, StreamEvent::IdleTimeout(idle)));
+            let seen: BTreeSet<u32> = tables.iter().copied().filter(|table| sees(*table)).collect();
+            if !seen.is_empty() {
+                let of_seen = || idle.iter().filter(|entry| sees(entry.table_id)).cloned().collect::<Vec<_>>();
+                let idle = by_tables.entry(seen).or_insert_with(|| Arc::new(of_seen()));
+                events.push((client, StreamEvent::IdleTimeout(Arc::clone(idle))));
             }
         }
         (events, idle)

@@ -12,15 +12,40 @@
 //! After a report the timeout starts anew: an entry that stays idle is reported again one timeout later. Timers are
 //! keyed by P4Info ids, which depend on names, so they remain valid for the next program ([`IdleTimers::of`]).
 //!
+//! A tick is bounded, because all clients of all devices wait for it: it checks at most [`CHECKS_MAX`] timers and
+//! reports at most [`reports_max`] entries; the rest follow with the next ticks. Timers are served in the order of the
+//! times at which they are due, and a timer is set anew to a later time, so none waits for ever. Timeouts below
+//! [`RESOLUTION_NS`] count as that.
+//!
 //! [`Control::tick`]: crate::Control::tick
 
 use crate::entity::TableEntry;
 use crate::forwarding::{EntryKey, Forwarding};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+
+/// The shortest idle timeout in effect. Shorter ones are read back as written.
+const RESOLUTION_NS: u64 = 10_000_000;
+/// Limit on the timers that a tick checks.
+const CHECKS_MAX: usize = 1024;
+/// Limit on the entries of a tick's reports, times the clients that receive them, by each of timers and data plane.
+const TOLD_MAX: usize = 2048;
+
+/// Limit on the entries that a tick reports to so many clients, by each of timers and data plane.
+fn reports_max(clients: usize) -> usize {
+    (TOLD_MAX / clients.max(1)).clamp(8, 512)
+}
+
+/// The timeout in effect.
+fn effective(timeout_ns: u64) -> u64 {
+    timeout_ns.max(RESOLUTION_NS)
+}
 
 /// Identifies an entry: its table's P4Info id, its key and its priority.
 pub(crate) type Place = (u32, EntryKey);
+
+/// An expired entry, as the data plane reports it.
+type Expired = (base::ids::TableId, base::entry::TableEntry);
 
 /// Timers of entries.
 #[derive(Default)]
@@ -31,6 +56,8 @@ pub(crate) struct IdleTimers {
     last: u64,
     /// Time of the last tick.
     now_ns: u64,
+    /// Expired entries from the data plane that are still to be reported, by table.
+    expired: VecDeque<Expired>,
 }
 
 #[derive(Clone, Copy)]
@@ -64,7 +91,7 @@ impl IdleTimers {
     /// Sets the timer of an entry that was added.
     pub(crate) fn added(&mut self, place: Place, timeout_ns: u64) {
         if timeout_ns > 0 {
-            self.set(Arc::new(place), self.now_ns.saturating_add(timeout_ns), None);
+            self.set(Arc::new(place), self.now_ns.saturating_add(effective(timeout_ns)), None);
         }
     }
 
@@ -92,54 +119,71 @@ impl IdleTimers {
 }
 
 impl Forwarding {
-    /// Entries to be reported as idle now, with the fields that a notification has.
-    pub(crate) fn idle_entries(&mut self, now_ns: u64) -> Vec<TableEntry> {
-        self.timers.now_ns = now_ns;
-        let mut idle = self.expired_entries();
-        if self.timers.due.first_key_value().is_none_or(|(at, _)| at.0 > now_ns) {
-            return idle;
-        }
+    /// Entries to be reported as idle now to so many clients, with the fields that a notification has.
+    pub(crate) fn idle_entries(&mut self, now_ns: u64, clients: usize) -> Vec<TableEntry> {
+        let most = reports_max(clients);
         let mut timers = std::mem::take(&mut self.timers);
-        let later = timers.due.split_off(&(now_ns.saturating_add(1), 0));
-        let due = std::mem::replace(&mut timers.due, later);
-        for place in due.into_values() {
-            let Some(timer) = timers.timers.remove(&place) else { continue };
-            let (id, key) = &*place;
-            let Some(table) = self.schema.tables.get(id) else { continue };
-            let Some(target) = table.target else { continue };
-            let Ok(found) = self.state().entry(target, &key.0, key.1) else { continue };
-            let timeout_ns = found.entry.idle_timeout_ns;
-            if timeout_ns == 0 {
-                continue;
+        timers.now_ns = now_ns;
+        let mut idle = self.expired_entries(&mut timers.expired, most);
+        let most = idle.len() + most;
+        for _ in 0..CHECKS_MAX {
+            let Some(first) = timers.due.first_entry().filter(|first| first.key().0 <= now_ns) else { break };
+            if idle.len() == most {
+                break;
             }
-            let idle_ns = found.idle_ns.unwrap_or(0);
-            let since = |reported_ns: u64| now_ns.saturating_sub(reported_ns);
-            let (next_ns, reported_ns) = match timer.reported_ns {
-                _ if idle_ns < timeout_ns => (now_ns.saturating_add(timeout_ns - idle_ns), None),
-                Some(last) if since(last) < timeout_ns => (last.saturating_add(timeout_ns), Some(last)),
-                _ => {
-                    let query = TableEntry { table_id: *id, ..Default::default() };
-                    let entry = self.selected(&query, target, table, &found);
-                    idle.extend(entry.map(|entry| TableEntry { action: None, is_const: false, ..entry }));
-                    (now_ns.saturating_add(timeout_ns), Some(now_ns))
-                }
-            };
-            // Not again within this tick.
-            timers.set(place, next_ns.max(now_ns.saturating_add(1)), reported_ns);
+            let place = first.remove();
+            let Some(timer) = timers.timers.remove(&place) else { continue };
+            if let Some((next_ns, reported_ns)) = self.check(&place, timer, now_ns, &mut idle) {
+                timers.set(place, next_ns, reported_ns);
+            }
         }
         self.timers = timers;
         idle
     }
 
-    /// Expired entries of the tables that packets write.
-    fn expired_entries(&self) -> Vec<TableEntry> {
-        let expired = self.state().take_expired();
-        let of = |(target, entry): (base::ids::TableId, base::entry::TableEntry)| {
+    /// Checks an entry whose timer is due, and reports it if it is idle. Returns when to check it again, which is later
+    /// than now, and when it was last reported; `None` if it needs no timer any more.
+    fn check(
+        &self,
+        place: &Place,
+        timer: Timer,
+        now_ns: u64,
+        idle: &mut Vec<TableEntry>,
+    ) -> Option<(u64, Option<u64>)> {
+        let (id, key) = place;
+        let table = self.schema.tables.get(id)?;
+        let target = table.target?;
+        let found = self.state().entry(target, &key.0, key.1).ok()?;
+        if found.entry.idle_timeout_ns == 0 {
+            return None;
+        }
+        let timeout_ns = effective(found.entry.idle_timeout_ns);
+        let idle_ns = found.idle_ns.unwrap_or(0);
+        let since = |reported_ns: u64| now_ns.saturating_sub(reported_ns);
+        Some(match timer.reported_ns {
+            _ if idle_ns < timeout_ns => (now_ns.saturating_add(timeout_ns - idle_ns), None),
+            Some(last) if since(last) < timeout_ns => (last.saturating_add(timeout_ns), Some(last)),
+            _ => {
+                let query = TableEntry { table_id: *id, ..Default::default() };
+                let entry = self.selected(&query, target, table, &found);
+                idle.extend(entry.map(|entry| TableEntry { action: None, is_const: false, ..entry }));
+                (now_ns.saturating_add(timeout_ns), Some(now_ns))
+            }
+        })
+    }
+
+    /// At most `most` expired entries of the tables that packets write. The data plane's list is taken as a whole, when
+    /// all earlier ones have been reported; `waiting` holds the rest.
+    fn expired_entries(&self, waiting: &mut VecDeque<Expired>, most: usize) -> Vec<TableEntry> {
+        if waiting.is_empty() {
+            *waiting = self.state().take_expired().into();
+        }
+        let of = |(target, entry): Expired| {
             let (id, table) = self.schema.tables.iter().find(|(_, table)| table.target == Some(target))?;
             let query = TableEntry { table_id: *id, ..Default::default() };
             let entry = self.selected(&query, target, table, &abi::state::ReadEntry { entry, idle_ns: None })?;
             Some(TableEntry { action: None, is_const: false, ..entry })
         };
-        expired.into_iter().filter_map(of).collect()
+        waiting.drain(..most.min(waiting.len())).filter_map(of).collect()
     }
 }

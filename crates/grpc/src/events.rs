@@ -115,6 +115,13 @@ impl EventSender {
         sent
     }
 
+    /// As [`EventSender::offer`], for an event that is costly to make: after one that did not fit, none is made until
+    /// the client reads.
+    pub(crate) fn offer_list(&self, make: impl FnOnce() -> pb::StreamMessageResponse) -> bool {
+        let is_full = lock(&self.outgoing.stuck).is_some() && lock(&self.room).bytes > 0;
+        !is_full && self.offer(make)
+    }
+
     fn try_send(&self, make: impl FnOnce() -> pb::StreamMessageResponse) -> bool {
         let Ok(place) = self.events.try_reserve() else { return false };
         if lock(&self.room).bytes == EVENT_BYTES_MAX {
@@ -198,6 +205,25 @@ mod tests {
     use super::*;
     use crate::budget::Budget;
     use crate::peer::PeerKey;
+
+    #[test]
+    fn lists_are_not_made_for_a_queue_that_is_full() {
+        let budget = Budget::new(1 << 30);
+        let (sender, mut stream) = queue(budget.open(PeerKey::User(1)));
+        let made = std::cell::Cell::new(0);
+        let list = || {
+            made.set(made.get() + 1);
+            let packet = pb::PacketIn { payload: vec![7; 100_000], ..Default::default() };
+            pb::StreamMessageResponse { update: Some(pb::stream_message_response::Update::Packet(packet)) }
+        };
+        while sender.offer_list(list) {}
+        let before = made.get();
+        assert!((0..100).all(|_| !sender.offer_list(list)));
+        assert_eq!(made.get(), before, "none was made to be dropped");
+        let waker = std::task::Waker::noop();
+        assert!(Pin::new(&mut stream).poll_next(&mut Context::from_waker(waker)).is_ready());
+        assert!(sender.offer_list(list), "there is room again");
+    }
 
     #[test]
     fn streams_that_nobody_reads_share_what_their_peer_may_have() {

@@ -1,6 +1,8 @@
 //! The control plane with its clients' queues, shared between the services and the threads that poll the switch.
 //!
-//! One lock is held for each use of the control plane. Events are queued while it is held, which preserves their order.
+//! One lock is held for each use of the control plane, and given to those that wait in the order in which they came: who
+//! uses it again and again keeps nobody waiting for more than one use. Events are queued while it is held, which preserves
+//! their order.
 //! A client that does not read loses packets and notifications when its queue (`events`) is full, but never an
 //! arbitration update: if one does not fit, the client's stream is closed. Programs are compiled without the lock
 //! ([`Handle::prepared`]).
@@ -21,6 +23,7 @@ use control::reconcile::Report;
 use control::restore::{Parts, Restored};
 use control::{Control, Error};
 use messages::convert;
+use parking_lot::FairMutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +39,7 @@ const ECHO_BYTES_MAX: usize = 16 << 10;
 /// The control plane and its clients' queues.
 #[derive(Default)]
 pub struct Handle {
-    control: Mutex<Control>,
+    control: FairMutex<Control>,
     clients: Mutex<HashMap<ClientId, EventSender>>,
     lost: [AtomicU64; 3],
     rpcs: Arc<RpcCounts>,
@@ -62,12 +65,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Handle {
     /// A handle that shares a control plane.
     pub fn new(control: Control) -> Arc<Handle> {
-        Arc::new(Handle { control: Mutex::new(control), ..Handle::default() })
+        Arc::new(Handle { control: FairMutex::new(control), ..Handle::default() })
     }
 
     /// Runs `f` on the control plane, holding its lock.
     pub fn with<R>(&self, f: impl FnOnce(&mut Control) -> R) -> R {
-        f(&mut lock(&self.control))
+        f(&mut self.control.lock())
     }
 
     /// Compiles and builds programs, one at a time. It must be called without the control plane's lock.
@@ -132,8 +135,8 @@ impl Handle {
 
     /// Handles the digest messages since the last call and the passing of time, by any monotonic clock. Returns the
     /// entries that are idle.
-    pub fn tick(&self, device_id: u64, digests: &[DigestMessage], now_ns: u64) -> Vec<TableEntry> {
-        let mut idle = Vec::new();
+    pub fn tick(&self, device_id: u64, digests: &[DigestMessage], now_ns: u64) -> Arc<Vec<TableEntry>> {
+        let mut idle = Arc::default();
         self.run(|control| {
             let (events, entries) = control.tick_reporting_idle(device_id, digests, now_ns);
             idle = entries;
@@ -155,7 +158,7 @@ impl Handle {
 
     /// Runs `f` on the control plane, and queues the resulting events before the lock is released.
     pub(crate) fn run(&self, f: impl FnOnce(&mut Control) -> Events) {
-        let mut control = lock(&self.control);
+        let mut control = self.control.lock();
         let mut events = f(&mut control);
         // Closing a stream disconnects its client, which causes notifications for others.
         while !events.is_empty() {
@@ -176,7 +179,10 @@ impl Handle {
                 StreamEvent::Error(_) | StreamEvent::Arbitration(_) => None,
             };
             let must_arrive = matches!(event, StreamEvent::Arbitration(_));
-            if sender.offer(|| convert::event_to_proto(within_bounds(event))) {
+            let is_list = matches!(event, StreamEvent::Digest(_) | StreamEvent::IdleTimeout(_));
+            let make = || convert::event_to_proto(within_bounds(event));
+            let queued = if is_list { sender.offer_list(make) } else { sender.offer(make) };
+            if queued {
                 continue;
             }
             // Errors are not counted as lost: they concern only the client that caused them.
@@ -259,4 +265,35 @@ fn within_bounds(mut event: StreamEvent) -> StreamEvent {
         }
     }
     event
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn who_uses_the_control_plane_again_and_again_lets_those_that_wait_go_first() {
+        const ROUNDS: usize = 20;
+        let handle = Handle::new(Control::new());
+        let first = (0..ROUNDS).filter(|_| {
+            let (waits, was_in) = (AtomicBool::new(false), AtomicBool::new(false));
+            std::thread::scope(|scope| {
+                handle.with(|_| {
+                    scope.spawn(|| {
+                        waits.store(true, Ordering::Relaxed);
+                        handle.with(|_| was_in.store(true, Ordering::Relaxed));
+                    });
+                    while !waits.load(Ordering::Relaxed) {
+                        std::thread::yield_now();
+                    }
+                    // Usually enough for the other one to wait.
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                });
+                handle.with(|_| was_in.load(Ordering::Relaxed))
+            })
+        });
+        let first = first.count();
+        assert!(first > ROUNDS / 2, "the one that waited was first {first} times of {ROUNDS}");
+    }
 }

@@ -543,7 +543,7 @@ pub(crate) fn pump(switch: &Switch, handle: &Handle, stop: &AtomicBool, mut lear
             }
             let idle = handle.tick(device, &digests, now_us * 1000);
             if let Some(learners) = learners.as_mut().filter(|learners| learners.device() == device) {
-                learners.tell_idle(idle);
+                learners.tell_idle(idle.to_vec());
             }
         }
     }

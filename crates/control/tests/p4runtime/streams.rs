@@ -178,7 +178,7 @@ fn idle_entries_are_reported_once_per_timeout() {
     };
     assert_eq!(tick(9), vec![]);
     let reported = TableEntry { action: None, ..entry };
-    let event = vec![(ClientId(1), StreamEvent::IdleTimeout(vec![reported]))];
+    let event = vec![(ClientId(1), StreamEvent::IdleTimeout(Arc::new(vec![reported])))];
     assert_eq!(tick(10), event);
     assert_eq!(tick(15), vec![]);
     assert_eq!(tick(20), event);
@@ -187,14 +187,17 @@ fn idle_entries_are_reported_once_per_timeout() {
 #[test]
 fn idle_timeouts_follow_hits_changes_and_removals() {
     let mut bed = Bed::new();
-    let of = |last: u8, ms: i64| TableEntry { idle_timeout_ns: ms * MS as i64, ..route([10, last, 0, 0], 16, 1) };
+    // In units of the shortest timeout in effect.
+    const UNIT: u64 = 10 * MS;
+    let of =
+        |last: u8, units: u64| TableEntry { idle_timeout_ns: (units * UNIT) as i64, ..route([10, last, 0, 0], 16, 1) };
     let reported = |entries: &[TableEntry]| {
         let entries = entries.iter().map(|e| TableEntry { action: None, ..e.clone() }).collect();
-        vec![(ClientId(1), StreamEvent::IdleTimeout(entries))]
+        vec![(ClientId(1), StreamEvent::IdleTimeout(Arc::new(entries)))]
     };
-    let tick = |bed: &mut Bed, ms: u64| {
-        bed.switch.state().set_time(ms * 1000);
-        bed.control.tick(DEVICE, &[], ms * MS)
+    let tick = |bed: &mut Bed, units: u64| {
+        bed.switch.state().set_time(units * UNIT / 1000);
+        bed.control.tick(DEVICE, &[], units * UNIT)
     };
     bed.write(Insert, Entity::Table(of(1, 10))).unwrap();
     bed.write(Insert, Entity::Table(of(2, 10))).unwrap();
@@ -215,8 +218,71 @@ fn idle_timeouts_follow_hits_changes_and_removals() {
     assert_eq!(tick(&mut bed, 201), vec![]);
     // A program that takes the entries over takes the time over, too.
     bed.set_config(ConfigAction::ReconcileAndCommit, Some("router")).unwrap();
-    bed.switch.state().set_time(202_000);
+    bed.switch.state().set_time(202 * UNIT / 1000);
     assert_eq!(tick(&mut bed, 202), vec![]);
     bed.write(Delete, Entity::Table(of(1, 20))).unwrap();
     assert_eq!(tick(&mut bed, 500), vec![]);
+}
+
+/// The entries that a tick reports, by client.
+fn idle_lists(events: Events) -> Vec<(ClientId, Arc<Vec<TableEntry>>)> {
+    let list = |(client, event)| match event {
+        StreamEvent::IdleTimeout(entries) => (client, entries),
+        other => panic!("{other:?} is no idle notification"),
+    };
+    events.into_iter().map(list).collect()
+}
+
+#[test]
+fn a_tick_reports_so_many_idle_entries_and_later_ones_the_rest() {
+    let mut bed = Bed::new();
+    bed.set_config(ConfigAction::VerifyAndCommit, Some("router large")).unwrap();
+    let patient = TableEntry { idle_timeout_ns: 100 * MS as i64, ..route([11, 0, 0, 0], 8, 1) };
+    bed.write(Insert, Entity::Table(patient.clone())).unwrap();
+    // Their timeouts are over before the clock's next step.
+    let hasty = |i: u16| TableEntry { idle_timeout_ns: 1, ..route([10, (i >> 8) as u8, i as u8, 0], 24, 1) };
+    for i in 0..1200 {
+        bed.write(Insert, Entity::Table(hasty(i))).unwrap();
+    }
+    assert_eq!(bed.read_tables(hasty(7))[0].idle_timeout_ns, 1, "what was written is read back");
+    let mut tick = |ms: u64| -> Vec<Vec<FieldMatch>> {
+        bed.switch.state().set_time(ms * 1000);
+        let lists = idle_lists(bed.control.tick(DEVICE, &[], ms * MS));
+        lists.into_iter().flat_map(|(_, list)| list.iter().map(|e| e.matches.clone()).collect::<Vec<_>>()).collect()
+    };
+    assert!(tick(9).is_empty(), "no timeout is shorter than the resolution");
+    let mut reported = Vec::new();
+    for ms in (10..150).step_by(5) {
+        let list = tick(ms);
+        assert!(list.len() <= 512, "{} entries in one tick", list.len());
+        reported.push(list);
+    }
+    // All before any of them again, and the hasty ones do not keep the patient one waiting for ever.
+    let first: std::collections::BTreeSet<String> =
+        reported.iter().flatten().take(1200).map(|matches| format!("{matches:?}")).collect();
+    assert_eq!(first.len(), 1200);
+    let at = reported.iter().position(|list| list.contains(&patient.matches)).expect("it is reported");
+    assert!((18..22).contains(&at), "reported in tick {at}");
+}
+
+#[test]
+fn primaries_share_a_list_of_idle_entries_and_many_get_shorter_ones() {
+    let mut bed = Bed::new();
+    bed.set_config(ConfigAction::VerifyAndCommit, Some("router large")).unwrap();
+    for i in 0..200u16 {
+        let prefix = [10, (i >> 8) as u8, i as u8, 0];
+        let entry = TableEntry { idle_timeout_ns: 1, ..route(prefix, 24, 1) };
+        bed.write(Insert, Entity::Table(entry)).unwrap();
+    }
+    for i in 0..63 {
+        let client = bed.control.connect();
+        let role = Role { name: format!("r{i}"), id: 0 };
+        let request = ArbitrationRequest { device_id: DEVICE, role, election_id: Some(1), ..Default::default() };
+        bed.control.stream_request(client, StreamRequest::Arbitration(request)).unwrap();
+    }
+    bed.switch.state().set_time(20_000);
+    let lists = idle_lists(bed.control.tick(DEVICE, &[], 20 * MS));
+    assert_eq!(lists.len(), 64);
+    assert_eq!(lists[0].1.len(), 2048 / 64);
+    assert!(lists.iter().all(|(_, list)| Arc::ptr_eq(list, &lists[0].1)));
 }

@@ -50,7 +50,7 @@ pub fn event_to_proto(event: StreamEvent) -> pb::StreamMessageResponse {
             timestamp: nanoseconds_since_epoch(),
         }),
         StreamEvent::IdleTimeout(entries) => Update::IdleTimeoutNotification(pb::IdleTimeoutNotification {
-            table_entry: entries.into_iter().map(table_entry).collect(),
+            table_entry: entries.iter().cloned().map(table_entry).collect(),
             timestamp: nanoseconds_since_epoch(),
         }),
         StreamEvent::Error(error) => Update::Error(stream_error(error)),

@@ -1,8 +1,7 @@
 //! The control plane with its clients' queues, shared between the services and the threads that poll the switch.
 //!
-//! One lock is held for each use of the control plane, and given to those that wait in the order in which they came: who
-//! uses it again and again keeps nobody waiting for more than one use. Events are queued while it is held, which preserves
-//! their order.
+//! One lock is held for each use of the control plane. It is fair: those that wait get it in the order of their arrival.
+//! Events are queued while it is held, which preserves their order.
 //! A client that does not read loses packets and notifications when its queue (`events`) is full, but never an
 //! arbitration update: if one does not fit, the client's stream is closed. Programs are compiled without the lock
 //! ([`Handle::prepared`]).

@@ -31,6 +31,10 @@ const WINDOW: u32 = 1024;
 /// How long shapes rest if less than half of the frames are decided by them, in microseconds.
 const REST_US: (u64, u64) = (10_000, 1_280_000);
 
+/// Decides about a frame. It gets the record, of which the words that tables match are valid, a hash of these, and the
+/// length of the frame.
+type Decide<'a> = &'a mut dyn FnMut(&mut [u64], u64, u32) -> Option<Verdict>;
+
 /// The shapes of a worker.
 pub(crate) struct Shapes {
     cache: Cache<Box<Shape>>,
@@ -101,14 +105,13 @@ impl Shapes {
         self.followed = (generation, count);
     }
 
-    /// Decides about frames without a verdict that have a shape. `decide` gets the record, of which the words that
-    /// tables match are valid, a hash of these, and the length of the frame.
+    /// Decides about frames without a verdict that have a shape.
     pub(crate) fn decide(
         &mut self,
         frames: &mut [Received<'_>],
         port: u32,
         now_us: u64,
-        decide: &mut dyn FnMut(&mut [u64], u64, u32) -> Option<Verdict>,
+        decide: Decide<'_>,
     ) {
         let (mut unknown, mut count) = ([0u8; BATCH_MAX], 0);
         for (i, received) in frames.iter().enumerate() {

@@ -106,13 +106,7 @@ impl Shapes {
     }
 
     /// Decides about frames without a verdict that have a shape.
-    pub(crate) fn decide(
-        &mut self,
-        frames: &mut [Received<'_>],
-        port: u32,
-        now_us: u64,
-        decide: Decide<'_>,
-    ) {
+    pub(crate) fn decide(&mut self, frames: &mut [Received<'_>], port: u32, now_us: u64, decide: Decide<'_>) {
         let (mut unknown, mut count) = ([0u8; BATCH_MAX], 0);
         for (i, received) in frames.iter().enumerate() {
             unknown[count % BATCH_MAX] = i as u8;

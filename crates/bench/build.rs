@@ -1,25 +1,27 @@
-//! Compiles the C references as somebody who wants them fast would: clang if it is there, `-O3 -march=native`, whatever
-//! the profile of the Rust code. Also writes down which sources the program is of, since it may run elsewhere, and later.
+//! Compiles the C references for speed, as their author would: with clang if it is installed, and `-O3 -march=native`,
+//! whatever the profile of the Rust code. Also records the commit of the sources, since the program may run elsewhere,
+//! and later.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What git says about the sources' checkout.
+/// The output of a git command in the sources' checkout.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?.trim().to_string();
     (output.status.success() && !text.is_empty()).then_some(text)
 }
 
-/// Tells the crate its commit, and cargo when that may be another one: when the checkout's head has moved, and, for `-dirty`, when
-/// a source has changed.
+/// Tells the crate its commit, and cargo when that may change: when the checkout's head has moved and, for `-dirty`,
+/// when a source has changed.
 fn stamp() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let sources = git(&["describe", "--always", "--dirty"]).unwrap_or_else(|| "unknown".to_string());
     println!("cargo:rustc-env=SLUICE_SOURCES={sources}");
     let branch = git(&["symbolic-ref", "--quiet", "HEAD"]);
     let places = ["HEAD", "logs/HEAD", "packed-refs"].into_iter().chain(branch.as_deref());
-    // Where they are, which is elsewhere in a worktree. A file that is not there would count as changed each time.
+    // Git's paths of these files, which differ in a worktree. A path that does not exist would count as changed each
+    // time.
     let files = places.filter_map(|place| git(&["rev-parse", "--git-path", place]));
     let files = files.map(|file| Path::new(env!("CARGO_MANIFEST_DIR")).join(file));
     let folders = ["crates", "examples", "Cargo.lock"].map(|name| root.join(name));

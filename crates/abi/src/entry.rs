@@ -1,4 +1,4 @@
-//! How the entries of a table lie in memory.
+//! The memory layout of table entries.
 //!
 //! ```text
 //!   cell                          entry: what lookups give
@@ -8,78 +8,81 @@
 //!   └─ only where the table has ─┘
 //! ```
 //!
-//! At the entry's address is the number of its action (position in the table's or profile's list), in one byte if the list
-//! has fewer than 256 actions, then the action's parameters in order, each in `ceil(width / 8)` bytes, little-endian, bits
-//! above the width zero. Nothing is aligned. In front of that address is what only some tables have, so that the
-//! parameters of an action lie at the same place in all tables that share an action profile, and in its members.
+//! At the entry's address is the number of its action (its position in the table's or profile's list), in one byte if
+//! the list has fewer than 256 actions. The action's parameters follow in order, each in `ceil(width / 8)` bytes,
+//! little-endian, with zeros above the width. Nothing is aligned. Parts that only some tables have lie before that
+//! address, so an action's parameters have the same offsets in all tables that share an action profile, and in the
+//! profile's members.
 //!
-//! Entries are small because a packet touches one per table: what is not there needs no cache line. They never change
-//! once readers can see them, but for the time of the last hit and timers; a modification publishes a new entry and retires the old.
+//! Entries are compact because a packet touches one per table: parts that are left out cost no cache lines. An entry is
+//! immutable once readers can see it, except for the time of its last hit and its timer. A modification publishes a new
+//! entry and retires the old one.
 
 use core::ffi::c_void;
 
-/// The address of an entry. What lies there, [`EntryLayout`] says.
+/// The start of an entry; only used behind pointers. [`EntryLayout`] describes its bytes.
 #[repr(C)]
 #[derive(Debug)]
 pub struct EntryHeader {
     opaque: [u8; 0],
 }
 
-/// Which parts the entries of a table have in front of their action.
+/// The optional parts that a table's entries have before their action.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct EntryParts {
-    /// The microsecond clock at the last hit, which readers write.
+    /// The time of the last hit, in microseconds, written by readers.
     pub last_hit: bool,
-    /// The control plane's: the idle timeout in nanoseconds.
+    /// The idle timeout in nanoseconds; read by the control plane only.
     pub idle_timeout: bool,
     /// The group to choose from, or null.
     pub group: bool,
-    /// The dense index of the entry in its table: the cell of its direct counters and meters.
+    /// The dense index of the entry in its table, which is the cell of its direct counters and meters.
     pub index: bool,
-    /// The control plane's: where the action came from.
+    /// Where the action came from; read by the control plane only.
     pub source: bool,
-    /// Of tables that packets write: the clock when the entry's time began, in units of [`TICK_US`], and how long it may be
-    /// idle, in milliseconds (0: for ever). Both change while readers see the entry.
+    /// In tables that packets write: when the entry's time began, in ticks of [`TICK_US`], and how long it may be idle,
+    /// in milliseconds (0: for ever). Both change while readers see the entry.
     pub timer: bool,
 }
 
-/// Microseconds of a tick of entries' timers, as a power of two.
+/// The length of a tick of entry timers, in microseconds, as a power of two.
 pub const TICK_SHIFT: u32 = 10;
-/// Microseconds of a tick of entries' timers.
+/// The length of a tick of entry timers, in microseconds.
 pub const TICK_US: u64 = 1 << TICK_SHIFT;
 
-/// Where the parts of an entry lie, in bytes relative to its address.
+/// The offsets of an entry's parts, in bytes relative to its address.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct EntryLayout {
-    /// Bytes of the action's number, which is at the entry's address: 1, 2 or 4.
+    /// Size of the action's number, in bytes: 1, 2 or 4. It lies at the entry's address.
     pub action_bytes: u32,
-    /// Each parameter, by action and position.
+    /// The offset of each parameter, by action and position.
     pub params: Vec<Vec<u32>>,
-    /// Eight bytes, a multiple of eight bytes behind the cell's start, written by readers.
+    /// Eight bytes, at a multiple of eight bytes from the start of the cell; written by readers.
     pub last_hit: Option<i32>,
     /// Eight bytes.
     pub idle_timeout: Option<i32>,
-    /// A pointer, or null when the entry runs its own action.
+    /// A pointer; null when the entry runs its own action.
     pub group: Option<i32>,
     /// Four bytes; [`EntryLayout::NO_INDEX`] for default entries.
     pub index: Option<i32>,
     /// Five bytes: a number and a kind.
     pub source: Option<i32>,
-    /// Eight bytes in front of everything, at a multiple of four: the low 32 bits of the tick, the milliseconds.
+    /// Eight bytes before all other parts, four-byte aligned: the low 32 bits of the tick, then the milliseconds.
     pub timer: Option<i32>,
-    /// Bytes in front of the entry's address.
+    /// Bytes before the entry's address.
     pub before: u32,
     /// Bytes from the entry's address on, by action.
     pub sizes: Vec<u32>,
 }
 
 impl EntryLayout {
-    /// The index of entries that have no direct resources: defaults.
+    /// The index of entries without direct resources, that is of default entries.
     pub const NO_INDEX: u32 = u32::MAX;
 
-    /// The layout of entries that run one of `actions`, given by the widths of their parameters, and have these parts.
+    /// The layout of entries with these parts that run one of `actions`, each given as the widths of its parameters in
+    /// bits.
     pub fn new<A: AsRef<[u32]>>(actions: &[A], parts: EntryParts) -> EntryLayout {
-        // One number is for "none".
+        // The highest number means "no action".
         let action_bytes = match actions.len() {
             0..=0xff => 1,
             0x100..=0xffff => 2,
@@ -110,23 +113,23 @@ impl EntryLayout {
         EntryLayout { last_hit, idle_timeout, group, index, source, timer, before: before as u32, ..layout }
     }
 
-    /// The number that stands for no action: the entry has a group, which decides.
+    /// The action number of entries without an action of their own, whose group decides.
     pub fn no_action(&self) -> u32 {
         u32::MAX >> (32 - 8 * self.action_bytes)
     }
 
-    /// Bytes of the whole entry when it runs `action` (or none).
+    /// Size in bytes of an entry that runs `action`, or no action if there is none of this number.
     pub fn bytes(&self, action: u32) -> u32 {
         self.before + self.sizes.get(action as usize).copied().unwrap_or(self.action_bytes)
     }
 
-    /// Bytes of the largest entry.
+    /// Size in bytes of the largest entry.
     pub fn bytes_max(&self) -> u32 {
         self.before + self.sizes.iter().copied().max().unwrap_or(0).max(self.action_bytes)
     }
 }
 
-/// Bytes of a parameter of this width in an entry.
+/// Size in bytes of a parameter of this width (in bits) in an entry.
 pub fn param_bytes(width: u32) -> u32 {
     width.div_ceil(8)
 }

@@ -1,15 +1,15 @@
 //! The `repr(C)` contract between compiled pipelines and the runtime, and the engine-neutral contract for their state.
 //!
-//! - [`packet`]: what compiled code sees of a packet, a batch, a worker.
-//! - [`table`]: how keys lie in memory, and what compiled code is told about a table when it is made.
-//! - [`entry`]: how entries lie in memory.
-//! - [`shape`]: what tables are like at one moment, for code that is made for them as they are.
+//! - [`packet`]: a packet, a batch and a worker as compiled code sees them.
+//! - [`table`]: the memory layout of keys, and the description of a table that is bound into compiled code.
+//! - [`entry`]: the memory layout of entries.
+//! - [`shape`]: a snapshot of table contents, from which specialised code is compiled.
 //! - [`calls`]: the functions that compiled code may call.
-//! - [`state`]: what the control plane may ask of a pipeline's state, implemented once by the fast tables and once by
-//!   the oracle's naive ones.
-//! - [`flows`]: what decides about packets in the place of a program's tables.
+//! - [`state`]: the operations of the control plane on a pipeline's state, implemented once by the fast tables and once
+//!   by the oracle's linear ones.
+//! - [`flows`]: flow processors, which decide about packets in place of a program's tables.
 //!
-//! Nothing here computes; every layout has a compile-time size check in its file.
+//! Nothing here computes. The sizes of [`PacketDesc`], [`WorkerCtx`] and [`TableHandle`] are checked at compile time.
 
 pub mod calls;
 pub mod entry;

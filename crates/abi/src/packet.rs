@@ -1,62 +1,64 @@
-//! What compiled code sees of a packet, a batch and a worker.
+//! A packet, a batch and a worker as compiled code sees them.
 //!
-//! A compiled entry is `fn(&WorkerCtx, &mut Batch)`: it runs all packets of the batch to their fate and writes it into
-//! each descriptor. It never allocates and never frees; buffers belong to the caller, who finds the (possibly moved)
-//! first byte and length in the descriptor afterwards. Single-threaded: a batch and a context belong to one worker.
+//! A compiled entry point is `fn(&WorkerCtx, &mut Batch)`: it processes every packet of the batch until its fate is
+//! decided and writes the fate into the packet's descriptor. It never allocates and never frees. Buffers belong to the
+//! caller, who finds the frame's first byte (which may have moved) and its length in the descriptor afterwards.
+//! Single-threaded: a batch and a context belong to one worker.
 
-/// Most packets of a batch.
+/// Largest number of packets in a batch.
 pub const BATCH_MAX: usize = 64;
 
-/// One packet for compiled code.
+/// Descriptor of one packet.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PacketDesc {
-    /// First byte of the frame. In and out: deparsing may move it within the headroom.
+    /// In and out: first byte of the frame. Deparsing may move it within the headroom.
     pub data: *mut u8,
-    /// Bytes of the frame. In and out.
+    /// In and out: length of the frame in bytes.
     pub len: u32,
-    /// Free bytes before `data`. In and out.
+    /// In and out: free bytes before `data`.
     pub headroom: u32,
-    /// Free bytes behind the frame. In and out.
+    /// In and out: free bytes after the frame.
     pub tailroom: u32,
-    /// In: the port it came from.
+    /// In: the port on which it was received.
     pub ingress_port: u32,
-    /// Out: the port it leaves by, when `fate` is `Send`; the multicast group, when it is `Multicast`.
+    /// Out: the egress port, when `fate` is `Send`; the multicast group, when it is `Multicast`.
     pub egress_port: u32,
     /// Out: a [`FateCode`].
     pub fate: u32,
     /// Out: the drop reason or the replication point (0 ingress end, 1 egress end, 2 deparse end).
     pub fate_arg: u32,
-    /// Bytes consumed by the parser; out for every fate, in for the entries that do not parse.
+    /// Bytes consumed by the parser. Out for every fate; in for entry points that do not parse.
     pub consumed: u32,
-    /// The packet's record (`ir::layout`), or null where the batch's entry needs none and none can be asked for. All
-    /// slots are written before `Replicate`; all are read by entries other than `Ingress`.
+    /// The packet's record (`ir::layout`). Null if the batch's entry point reads none and cannot hand packets to the
+    /// replication engine. All slots are written before `Replicate`; entry points other than `Ingress` read all of
+    /// them.
     pub record: *mut u64,
-    /// In: microseconds since the switch started, when it was received.
+    /// In: when the packet was received, in microseconds since the switch started.
     pub timestamp_us: u64,
 }
 
-/// What became of a packet.
+/// What compiled code has decided about a packet.
 #[repr(u32)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FateCode {
     /// Not decided; never left in a descriptor by compiled code.
     Pending = 0,
-    /// Dropped, with a reason.
+    /// Dropped; `fate_arg` is the reason.
     Drop = 1,
-    /// To `egress_port`.
+    /// Sent to `egress_port`.
     Send = 2,
-    /// To the replication engine.
+    /// Handed to the replication engine.
     Replicate = 3,
-    /// Deparsing needed more room than the buffer has: dropped by the runtime with a reason of its own.
+    /// Deparsing needed more room than the buffer has. The runtime drops the packet with a reason of its own.
     NoRoom = 4,
-    /// Went in circles (a parser loop that consumes nothing): given up and dropped by the runtime.
+    /// Stopped in a loop without end (parser states that consume nothing). The runtime drops the packet.
     Endless = 5,
-    /// To all ports of the multicast group in `egress_port`, as it is.
+    /// Sent unchanged to all ports of the multicast group in `egress_port`.
     Multicast = 6,
-    /// Back to ingress: goes on at `Reingress`, as it is. The record holds what that entry reads.
+    /// Sent back to ingress unchanged: processing continues at `Reingress`, whose inputs the record holds.
     Again = 7,
-    /// Went back too often, or no work was left for it. Written by the replication engine.
+    /// Sent back too often, or its work budget was spent. Written by the replication engine.
     OverLimit = 8,
 }
 
@@ -68,46 +70,47 @@ impl FateCode {
     }
 }
 
-/// Packets that are worked on together.
+/// Packets that are processed together.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Batch {
-    /// How many of `packets` are there.
+    /// Number of valid elements of `packets`.
     pub count: u32,
-    /// Out: to this is added what each packet has spent in loops, in steps above `ir::cost::SPARED_STEPS`.
+    /// Out: compiled code adds the work of the packets' loops that exceeds `ir::cost::SPARED_STEPS` per packet, in
+    /// steps.
     pub spent: u32,
-    /// Microseconds since the switch started, when the batch was formed.
+    /// When the batch was formed, in microseconds since the switch started.
     pub now_us: u64,
     /// The packets.
     pub packets: [PacketDesc; BATCH_MAX],
 }
 
-/// What compiled code needs of its worker. One per worker and pipeline.
+/// The worker's context for compiled code. One per worker and pipeline.
 #[repr(C)]
 #[derive(Debug)]
 pub struct WorkerCtx {
-    /// Bases of this worker's counter cells, by extern id: arrays of `[packets, bytes]` pairs of `u64`; null for externs
-    /// that are not counters. Written by this worker alone, read by anyone with relaxed loads.
+    /// This worker's counter cells, by extern id: arrays of `[packets, bytes]` pairs; null for externs that are not
+    /// counters. Written by this worker alone; read by any thread with relaxed loads.
     pub counters: *const *mut [u64; 2],
     /// This worker's `[hits, misses]` by table id, incremented by compiled code at each apply. Written by this worker
-    /// alone, read by anyone with relaxed loads.
+    /// alone; read by any thread with relaxed loads.
     pub table_counters: *mut [u64; 2],
-    /// The runtime's own data for calls; opaque to compiled code.
+    /// The runtime's data for calls; opaque to compiled code.
     pub runtime: *mut core::ffi::c_void,
     /// Index of the worker.
     pub worker: u32,
     /// Reserved; zero.
     pub flags: u32,
-    /// Where watched code writes what it calls somebody for, before it calls, and 0 when it ends: what that number means,
-    /// the code's owner knows. Never null. Written by this worker alone, read by its signal handler.
+    /// Where watched code notes a call in progress: before a call it writes a number that only the code's owner can
+    /// interpret, and 0 after it. Never null. Written by this worker alone; read by its signal handler.
     pub place: *mut u64,
 }
 
-/// A compiled entry.
+/// A compiled entry point.
 pub type PipelineFn = unsafe extern "C" fn(ctx: *const WorkerCtx, batch: *mut Batch);
 
 impl PacketDesc {
-    /// A descriptor with nothing in it.
+    /// A descriptor without a packet.
     pub const EMPTY: PacketDesc = PacketDesc {
         data: core::ptr::null_mut(),
         len: 0,

@@ -1,9 +1,9 @@
-//! What tables are like at one moment, for code that is compiled for them as they are.
+//! Snapshots of table contents, from which specialised code is compiled.
 //!
-//! All of it is copied, but for prefilters, which are shared, so that nothing that a writer frees meanwhile is read. Addresses in it may be put into code, but
-//! that code may run only in batches that begin before any of it is changed: whoever takes shapes also takes the number
-//! that `tables` changes *before* it changes any of it, and compares the two at the start of each batch
-//! (`tables::reclaim`, "Assumptions of code").
+//! Everything is copied, so nothing is read here that a writer may free meanwhile; only prefilters are shared.
+//! Addresses in a snapshot may be compiled into code, but that code may run only in batches that begin before any of
+//! the contents change. Whoever takes shapes therefore also takes the generation, which `tables` advances *before* it
+//! changes any of this, and compares it at the start of each batch (`tables::reclaim`, "Assumptions of code").
 
 use crate::entry::EntryHeader;
 use base::entry::ActionCall;
@@ -11,106 +11,108 @@ use core::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// The shapes of tables, by id. A table that is not there is compiled as any.
+/// The shapes of tables, by id. For a table without one, code for any contents is compiled.
 #[derive(Clone, Debug, Default)]
 pub struct Shapes {
     /// By `TableId`.
     pub tables: Vec<TableShape>,
 }
 
-/// What a table is like.
+/// The contents of a table.
 #[derive(Clone, Debug)]
 pub struct TableShape {
     /// What `TableHandle::snapshot` holds.
     pub snapshot: *const c_void,
-    /// The first words behind it, for engines that are probed inline and whose snapshots do not change.
+    /// The first words at that address, for engines that are probed inline and whose snapshots do not change.
     pub words: Vec<u64>,
     /// What `TableHandle::default_entry` holds.
     pub default: EntryShape,
-    /// All entries, if they are few and may be assumed too; the first that accepts a key is the one that
-    /// matches.
+    /// All entries in order of precedence (the first that matches a key wins), if they are few and code may assume
+    /// them.
     pub rules: Option<Vec<Rule>>,
-    /// What its lookups can give, if that may be assumed while keys change.
+    /// The possible results of lookups, if code may assume them while keys change.
     pub answers: Option<Answers>,
-    /// Keys that surely match none of the entries, if few bytes tell them. With [`TableShape::rules`], but for a last one that accepts
-    /// everything; without, none at all, and it may be assumed while entries change.
+    /// A filter for keys that match no entry, if few bytes of the key suffice. With [`TableShape::rules`] it leaves out
+    /// a last rule that matches everything. Without them it covers all entries, and code may use it while entries
+    /// change.
     pub prefilter: Option<Arc<Prefilter>>,
 }
 
-/// Tells keys that match no entry by a few of their bytes: those for which the words that these bytes select, one from each column,
-/// have no bit in common.
+/// A filter for keys that match no entry: aggregated bit vectors over a few bytes of the key (`tables::prefilter`).
+/// Each column selects a word by one byte of the key. A key matches no entry if these words have no bit in common.
 ///
-/// While a table's entries change, its writer sets the bits of an entry before lookups can find it, and clears none: so it stays right,
-/// and code reads it while it is written.
+/// While entries change, the table's writer sets the bits of a new entry before lookups can find it, and never clears
+/// any. So the filter stays sound, and code may read it during writes.
 #[derive(Debug)]
 pub struct Prefilter {
     /// At least one.
     pub columns: Vec<PrefilterColumn>,
 }
 
-/// A byte of the key, and what it says.
+/// The bit vectors of one byte of the key.
 #[derive(Debug)]
 pub struct PrefilterColumn {
-    /// The word of the key that has the byte.
+    /// The index of the key's 64-bit word that has the byte.
     pub word: usize,
-    /// Which of the word's bytes it is, from the lowest.
+    /// The byte within that word; 0 is the lowest.
     pub byte: u32,
-    /// For each value of the byte, which groups of entries accept it, a bit each.
+    /// By value of the byte: the groups of entries that match it, one bit per group.
     pub rows: Box<[AtomicU64; 256]>,
-    /// The bytes of keys that the prefilter was chosen for.
+    /// This byte of the sample keys with which the prefilter was chosen.
     pub samples: Vec<u8>,
 }
 
-/// All that lookups in a table can give but its default entry, where many keys share few entries.
+/// All entries that lookups in a table can return, apart from its default entry, where many keys share few entries
+/// (prefixes with few next hops).
 #[derive(Clone, Debug)]
 pub struct Answers {
-    /// What entries lie at a multiple of [`Answers::stride`] behind.
+    /// The address of place 0. Entries lie at multiples of [`Answers::stride`] from it.
     pub first: *const EntryHeader,
     /// Bytes from one entry to the next.
     pub stride: u32,
-    /// How many places there are for them; at most these are read for entries that are not here.
+    /// Number of places. Code reads at most these, also for entries that are not in `entries`.
     pub places: u32,
     /// The entries, in any order.
     pub entries: Vec<EntryShape>,
 }
 
 impl Answers {
-    /// Which of the places from [`Answers::first`] on an entry has.
+    /// The number of the entry's place, counted from [`Answers::first`].
     pub fn place(&self, entry: &EntryShape) -> usize {
         (entry.entry.addr() - self.first.addr()) / self.stride as usize
     }
 }
 
-/// An entry.
+/// An entry and its action.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryShape {
-    /// Where it lies.
+    /// Its address.
     pub entry: *const EntryHeader,
-    /// What it runs; `None` if a group decides.
+    /// Its action; `None` if a group decides.
     pub call: Option<ActionCall>,
 }
 
-/// An entry with its key: it accepts a key if `key & mask == value` in every word of the table's key layout.
+/// An entry with its key. It matches a key if `key & mask == value` in every word of the table's key layout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// The bits that count.
+    /// The bits that are compared.
     pub mask: Vec<u64>,
-    /// What they are.
+    /// Their values.
     pub value: Vec<u64>,
     /// The entry.
     pub entry: EntryShape,
 }
 
 impl Rule {
-    /// Whether it accepts every key.
+    /// Whether it matches every key.
     pub fn accepts_all(&self) -> bool {
         self.mask.iter().all(|word| *word == 0)
     }
 }
 
 impl TableShape {
-    /// The entries that packets can meet as the table is: the rules up to the first that accepts everything, and the
-    /// default entry if there is none such. `None` if the rules are not known.
+    /// The possible results of a lookup: the rules up to the first that matches everything, and the default entry if
+    /// there is no such rule. `None` if the rules are not known.
     pub fn possible(&self) -> Option<(Vec<&Rule>, Option<&EntryShape>)> {
         let rules = self.rules.as_ref()?;
         let met = match rules.iter().position(Rule::accepts_all) {

@@ -1,11 +1,11 @@
-//! What the control plane may ask of a pipeline's state.
+//! The operations of the control plane on a pipeline's state.
 //!
-//! Implemented twice and compared: by `datapath` on the fast tables, and by `interp` on linear ones. Values are
-//! [`base::entry`] types; ids are those of the program. One caller at a time (the control plane serialises writes);
-//! packets run meanwhile.
+//! Implemented twice and compared in tests: by `datapath` on the fast tables, and by `interp` on linear ones. Values
+//! are [`base::entry`] types; ids are those of the program. The control plane serialises writes, so there is one caller
+//! at a time. Packets are processed meanwhile.
 //!
-//! Validation that needs names (unknown table, wrong width) is the control plane's; implementations check what only
-//! they know (presence, capacity, references) and answer with a [`StateError`].
+//! The control plane validates what needs names (unknown tables, wrong widths). Implementations check what only they
+//! know (presence, capacity, references) and return a [`StateError`].
 
 use base::Bits;
 use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MeterConfig, TableEntry};
@@ -15,36 +15,36 @@ use ir::Calculated;
 /// Why a change or read was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StateError {
-    /// The entry, member or group is there already.
+    /// The entry, member or group exists already.
     Exists,
     /// There is no such entry, member, group or cell.
     NotFound,
-    /// The table, profile or group holds as many as it may; the bound.
+    /// The table, profile or group is full; its limit.
     Full(u64),
-    /// The process has more memory of its own than it may have when an entry is added; the bound in bytes.
+    /// An entry cannot be added because the process uses more memory of its own than it may; the limit in bytes.
     NoMemory(u64),
     /// An entry refers to a member or group that does not exist.
     NoSuchReference(u32),
-    /// A member or group is still referred to.
+    /// The member or group is still in use.
     InUse,
-    /// The object is not of the kind the call needs.
+    /// The object or value is not of the kind that the operation needs.
     WrongKind,
-    /// This engine cannot; what.
+    /// The engine does not support the operation; the reason.
     Unsupported(String),
-    /// A worker, by number, may still run code that the change would make wrong, or still hold what must be freed first, and has not
-    /// come to the end of a batch for so long that the change was refused. Nothing was changed.
+    /// A worker (its number) has not finished a batch in time. It may still run code that the change would make wrong,
+    /// or hold memory that must be freed first. The change was refused, and nothing was changed.
     Unacknowledged(u32),
 }
 
-/// What changes belong to, for states that must know what may have to be taken back.
+/// The kind of update that changes belong to, for implementations that must know which changes may be rolled back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Phase {
-    /// Nothing: each change stands for itself.
+    /// Each change is an update of its own.
     #[default]
     Single,
-    /// A batch that takes effect as a whole or not at all.
+    /// A batch that takes effect completely or not at all.
     Atomic,
-    /// Rollback of an atomic batch. It needs no free space, so it never fails.
+    /// The rollback of an atomic batch. It needs no free space, so it never fails.
     Undo,
 }
 
@@ -53,50 +53,68 @@ pub enum Phase {
 pub struct ReadEntry {
     /// The entry.
     pub entry: TableEntry,
-    /// Nanoseconds since it was last hit (or inserted), for tables with idle timeouts.
+    /// Nanoseconds since the last hit (or since insertion), for tables with idle timeouts.
     pub idle_ns: Option<u64>,
 }
 
-/// Expired entries that wait for the control plane: a few megabytes, and more than a controller is told of in a second. Further ones are
-/// only counted.
+/// Limit of the expired entries that wait for the control plane: a few megabytes, and more than a controller is
+/// notified of in a second. Further ones are only counted.
 pub const EXPIRED_MAX: usize = 1 << 16;
 
-/// What became of entries of a table that packets write.
+/// Statistics of a table that packets write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DynamicCounts {
-    /// Entries that packets wanted to add to the table when it was full.
+    /// Entries that packets could not add because the table was full.
     pub refused: u64,
-    /// Entries that ended for a newer one.
+    /// Entries that were removed to make room for a newer one.
     pub evicted: u64,
-    /// Entries that were idle for their timeouts.
+    /// Entries that were removed because they were idle for their timeout.
     pub expired: u64,
-    /// Of those, what the control plane should have been told and was not, since it did not ask for too long.
+    /// Expired entries of which the control plane was not notified, because more than [`EXPIRED_MAX`] waited.
     pub untold: u64,
 }
 
-/// The state of one loaded program. Every method may be called while packets run.
+/// The state of one loaded program. Every method may be called while packets are processed.
+///
+/// # Errors
+///
+/// All methods: [`StateError::WrongKind`] if the extern, table or value is not of the kind that the method needs;
+/// [`StateError::NotFound`] if the entry, member, group or cell does not exist; for changes also
+/// [`StateError::Unacknowledged`]. Further errors stand at the methods.
 pub trait PipelineState: Send + Sync {
-    /// What the changes from here on belong to; what they belonged to before. A batch begins with [`Phase::Atomic`] and ends with
-    /// the phase that this returned.
+    /// Sets the phase of the changes that follow and returns the previous one. A batch begins with [`Phase::Atomic`]
+    /// and ends with the phase that this returned.
     fn set_phase(&self, _phase: Phase) -> Phase {
         Phase::Single
     }
     /// Adds an entry. Two entries are the same if keys and priority are equal.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Exists`] if there is such an entry; [`StateError::Full`] and [`StateError::NoMemory`] if there is
+    /// no room; [`StateError::NoSuchReference`] if it refers to an unknown member or group.
     fn insert(&self, table: TableId, entry: &TableEntry) -> Result<(), StateError>;
-    /// Replaces the action of the entry with this key and priority; counters stay.
+    /// Replaces the action of the entry with this key and priority. Counters keep their values.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NoSuchReference`] if the action refers to an unknown member or group.
     fn modify(&self, table: TableId, entry: &TableEntry) -> Result<(), StateError>;
     /// Removes the entry with this key and priority.
     fn delete(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<(), StateError>;
-    /// All entries, the program's own included; a snapshot. In insertion order, but for tables of exact fields: to remember
-    /// it would take memory for each entry. Theirs come in no particular order, or, with direct resources, in that of the
-    /// cells, which is the order of insertion until entries are deleted.
+    /// A snapshot of all entries, including those that the program defines. They come in insertion order, except for
+    /// tables of exact fields, where keeping the order would take memory for each entry. Such tables return them in no
+    /// particular order or, with direct resources, in the order of the cells, which is insertion order until an entry
+    /// is deleted.
     fn entries(&self, table: TableId) -> Vec<ReadEntry>;
-    /// A step of a walk over all entries: about so many, and the place to go on from. It begins at place 0. Entries may be
-    /// changed between steps: those that are not are given exactly once.
+    /// One step of an iteration over all entries: about `about` entries, and the position at which to continue (`None`
+    /// at the end). The iteration begins at position 0. Entries may change between steps; an entry that does not is
+    /// returned exactly once.
     fn walk(&self, table: TableId, _place: u64, _about: usize) -> (Vec<ReadEntry>, Option<u64>) {
         (self.entries(table), None)
     }
-    /// Whether a walk that has come to this place has given the entry with this key and priority, which is there.
+    /// Whether an iteration that has reached this position has already returned the entry with this key and priority,
+    /// which exists.
     fn is_before(&self, _table: TableId, _place: u64, _key: &[KeyMatch], _priority: i32) -> bool {
         false
     }
@@ -104,29 +122,35 @@ pub trait PipelineState: Send + Sync {
     fn entry(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<ReadEntry, StateError>;
     /// Number of entries.
     fn len(&self, table: TableId) -> u64;
-    /// Ends entries that have been idle for their timeouts, in tables that packets write (`ir::Dynamic`). `now_us` is the
-    /// clock that packets have. To be called now and then: entries live at most a tick of [`crate::entry::TICK_US`] and the
-    /// time between two calls longer than they say.
+    /// Removes entries that have been idle for their timeouts, in tables that packets write (`ir::Dynamic`). `now_us`
+    /// is the packets' clock. To be called regularly: an entry outlives its timeout by at most one tick of
+    /// [`crate::entry::TICK_US`] plus the time between two calls.
     fn expire(&self, _now_us: u64) {}
-    /// Entries of tables that packets write that have been idle for their timeouts, since the last call, as far as the
-    /// control plane is to be told. At most [`EXPIRED_MAX`] wait.
+    /// Returns and forgets the entries that have expired since the last call in tables that packets write, if the
+    /// control plane is to be notified of them. At most [`EXPIRED_MAX`] wait.
     fn take_expired(&self) -> Vec<(TableId, TableEntry)> {
         Vec::new()
     }
-    /// Whether [`PipelineState::take_expired`] tells of the table's idle entries, so that nobody else has to look.
+    /// Whether [`PipelineState::take_expired`] reports the table's idle entries, so that the table need not be searched
+    /// for them.
     fn tells_idle(&self, _table: TableId) -> bool {
         false
     }
-    /// What packets could not do in a table that they write.
+    /// The statistics of a table that packets write.
     fn dynamic_counts(&self, _table: TableId) -> DynamicCounts {
         DynamicCounts::default()
     }
-    /// The default action; `None` resets it to the program's.
+    /// Sets the default action; `None` resets it to the program's.
     fn set_default(&self, table: TableId, action: Option<&EntryAction>) -> Result<(), StateError>;
     /// The current default action.
     fn default_action(&self, table: TableId) -> EntryAction;
 
-    /// Adds a member to an action profile or selector. So many others are about to leave: they take no room.
+    /// Adds a member to an action profile or selector. `leaving` other members are about to be deleted and do not count
+    /// against the profile's size.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Exists`]; [`StateError::Full`].
     fn member_insert(
         &self,
         profile: ExternId,
@@ -134,13 +158,21 @@ pub trait PipelineState: Send + Sync {
         action: &ActionCall,
         leaving: usize,
     ) -> Result<(), StateError>;
-    /// Changes a member's action everywhere it is used.
+    /// Changes a member's action wherever it is used.
     fn member_modify(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<(), StateError>;
-    /// Removes a member that nothing refers to.
+    /// Removes a member.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::InUse`] if an entry or group refers to it.
     fn member_delete(&self, profile: ExternId, member: u32) -> Result<(), StateError>;
     /// All members.
     fn members(&self, profile: ExternId) -> Vec<(u32, ActionCall)>;
-    /// Adds a group. `max_size` is only kept: what it counts is the control plane's to know.
+    /// Adds a group. `max_size` is only stored: the control plane interprets it.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Exists`]; [`StateError::NoSuchReference`] for an unknown member.
     fn group_insert(
         &self,
         profile: ExternId,
@@ -149,25 +181,33 @@ pub trait PipelineState: Send + Sync {
         max_size: u32,
     ) -> Result<(), StateError>;
     /// Replaces a group's members.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NoSuchReference`] for an unknown member.
     fn group_modify(&self, profile: ExternId, group: u32, members: &[GroupMember]) -> Result<(), StateError>;
-    /// From now on members of the group are drawn at random by weight, not by the selector's hash.
+    /// From now on, the group's members are chosen at random by weight instead of by the selector's hash.
     fn group_set_random(&self, profile: ExternId, group: u32) -> Result<(), StateError>;
-    /// Whether they are.
+    /// Whether the group's members are chosen at random ([`PipelineState::group_set_random`]).
     fn group_is_random(&self, profile: ExternId, group: u32) -> bool;
-    /// Removes a group that no entry refers to.
+    /// Removes a group.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::InUse`] if an entry refers to it.
     fn group_delete(&self, profile: ExternId, group: u32) -> Result<(), StateError>;
-    /// All groups with members and `max_size`.
+    /// All groups: id, members and `max_size`.
     fn groups(&self, profile: ExternId) -> Vec<(u32, Vec<GroupMember>, u32)>;
-    /// A port's link went up or down: groups with watch ports follow.
+    /// Reports that a port's link is up or down. Groups with watch ports follow.
     fn port_state(&self, port: u32, up: bool);
 
-    /// A counter cell, summed over workers.
+    /// The value of a counter cell, summed over workers.
     fn counter(&self, counter: ExternId, index: u64) -> Result<CounterValue, StateError>;
     /// Sets a counter cell.
     fn counter_set(&self, counter: ExternId, index: u64, value: CounterValue) -> Result<(), StateError>;
-    /// A direct counter's cell of an entry; of the default entry for an empty key, which no other entry has.
+    /// The value of an entry's direct counter. An empty key, which no entry has, stands for the default entry.
     fn direct_counter(&self, counter: ExternId, key: &[KeyMatch], priority: i32) -> Result<CounterValue, StateError>;
-    /// Sets a direct counter's cell.
+    /// Sets the value of an entry's direct counter.
     fn direct_counter_set(
         &self,
         counter: ExternId,
@@ -175,18 +215,18 @@ pub trait PipelineState: Send + Sync {
         priority: i32,
         value: CounterValue,
     ) -> Result<(), StateError>;
-    /// A meter cell's configuration; `None` when not configured (always green).
+    /// A meter cell's configuration; `None` if it has none (always green).
     fn meter(&self, meter: ExternId, index: u64) -> Result<Option<MeterConfig>, StateError>;
-    /// Configures a meter cell; `None` makes it green again.
+    /// Configures a meter cell; `None` removes the configuration, so that the cell is always green.
     fn meter_set(&self, meter: ExternId, index: u64, config: Option<MeterConfig>) -> Result<(), StateError>;
-    /// What a meter cell has marked green, yellow and red.
+    /// Packets and bytes that a meter cell has marked green, yellow and red.
     fn meter_counts(&self, meter: ExternId, index: u64) -> Result<[CounterValue; 3], StateError>;
-    /// Sets those to zero.
+    /// Sets the counts of [`PipelineState::meter_counts`] to zero.
     fn meter_counts_reset(&self, meter: ExternId, index: u64) -> Result<(), StateError>;
-    /// A direct meter's configuration of an entry; keys are as for [`PipelineState::direct_counter`].
+    /// The configuration of an entry's direct meter. Keys are as for [`PipelineState::direct_counter`].
     fn direct_meter(&self, meter: ExternId, key: &[KeyMatch], priority: i32)
     -> Result<Option<MeterConfig>, StateError>;
-    /// Configures a direct meter of an entry.
+    /// Configures an entry's direct meter.
     fn direct_meter_set(
         &self,
         meter: ExternId,
@@ -194,45 +234,47 @@ pub trait PipelineState: Send + Sync {
         priority: i32,
         config: Option<MeterConfig>,
     ) -> Result<(), StateError>;
-    /// What the direct meter of an entry has marked green, yellow and red.
+    /// Packets and bytes that an entry's direct meter has marked green, yellow and red.
     fn direct_meter_counts(
         &self,
         meter: ExternId,
         key: &[KeyMatch],
         priority: i32,
     ) -> Result<[CounterValue; 3], StateError>;
-    /// Sets those to zero.
+    /// Sets the counts of [`PipelineState::direct_meter_counts`] to zero.
     fn direct_meter_counts_reset(&self, meter: ExternId, key: &[KeyMatch], priority: i32) -> Result<(), StateError>;
-    /// A register cell.
+    /// The value of a register cell.
     fn register(&self, register: ExternId, index: u64) -> Result<Bits, StateError>;
     /// Sets a register cell.
     fn register_set(&self, register: ExternId, index: u64, value: &Bits) -> Result<(), StateError>;
-    /// Sets the parameters of a calculation of the program, or without a name of all of the same function; until then they are
-    /// [`HashParameters::initial`].
+    /// Sets the parameters of the calculation of this name or, without a name, of all hashes with this function.
+    /// Initially they are [`HashParameters::initial`].
     ///
-    /// Errors: [`StateError::NotFound`] for a calculation that the program does not have; [`StateError::WrongKind`] for one of another
-    /// function, and for parameters that are not possible.
+    /// # Errors
+    ///
+    /// [`StateError::NotFound`] if the program has no such calculation; [`StateError::WrongKind`] if the calculation
+    /// has another function or the parameters are invalid.
     fn hash_parameters_set(&self, calculation: Option<&str>, parameters: &HashParameters) -> Result<(), StateError>;
-    /// What they are: those of CRCs without a name first, of each width, then the calculations'. Setting them one after the other
-    /// gives another state the same ones.
+    /// All current parameters: first those of CRCs without a name, for each width, then those of named calculations.
+    /// Setting them in this order gives another state the same parameters.
     fn hash_parameters(&self) -> Vec<(Option<String>, HashParameters)>;
 }
 
-/// Bytes of a Toeplitz key at most; NICs have 40 or 52. It bounds what a request and the state files hold. Data that are longer than the
-/// key begin with it again.
+/// Limit of a Toeplitz key, in bytes; NICs have 40 or 52. It bounds requests and state files. If the data are longer
+/// than the key, the key is repeated.
 pub const TOEPLITZ_KEY_MAX: usize = 256;
 
-/// What the control plane sets of a calculation.
+/// The parameters of a calculation that the control plane can set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HashParameters {
-    /// A custom CRC's.
+    /// The parameters of a custom CRC.
     Crc(CrcParameters),
-    /// The key of a Toeplitz hash: words of 4 bytes, at least one, at most [`TOEPLITZ_KEY_MAX`] bytes.
+    /// The key of a Toeplitz hash: a multiple of 4 bytes, at least 4 and at most [`TOEPLITZ_KEY_MAX`].
     Toeplitz(Vec<u8>),
 }
 
 impl HashParameters {
-    /// Those of a calculation before anybody has set them.
+    /// The initial parameters of a calculation.
     pub fn initial(function: Calculated) -> HashParameters {
         match function {
             Calculated::Crc16 => HashParameters::Crc(CrcParameters::CRC16),
@@ -241,7 +283,7 @@ impl HashParameters {
         }
     }
 
-    /// Whose parameters they are; `None` if there are none such.
+    /// The function that they are for; `None` if they are invalid.
     pub fn function(&self) -> Option<Calculated> {
         match self {
             HashParameters::Crc(crc) if !crc.are_possible() => None,
@@ -255,20 +297,20 @@ impl HashParameters {
     }
 }
 
-/// What makes a CRC (Williams: "A painless guide to CRC error detection algorithms").
+/// The parameters of a CRC in the Rocksoft model (Williams, "A painless guide to CRC error detection algorithms").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CrcParameters {
-    /// Bits: 16 or 32.
+    /// Width in bits: 16 or 32.
     pub width: u32,
-    /// Without its highest bit.
+    /// The polynomial without its highest bit.
     pub polynomial: u32,
-    /// What the remainder is at first.
+    /// Initial value of the remainder.
     pub initial: u32,
-    /// What the result is combined with in the end.
+    /// The result is XORed with this value at the end.
     pub xor_out: u32,
-    /// Whether each byte goes in from its lowest bit on.
+    /// Whether each input byte is processed from its lowest bit.
     pub reflect_in: bool,
-    /// Whether the result's bits are turned round, before `xor_out`.
+    /// Whether the bits of the result are reversed before `xor_out`.
     pub reflect_out: bool,
 }
 
@@ -295,7 +337,7 @@ impl CrcParameters {
         reflect_out: true,
     };
 
-    /// Whether there are CRCs of this width and all values fit it.
+    /// Whether the width is supported and all values fit it.
     pub fn are_possible(&self) -> bool {
         let fits = |v: u32| self.width == 32 || v >> 16 == 0;
         matches!(self.width, 16 | 32) && [self.polynomial, self.initial, self.xor_out].into_iter().all(fits)

@@ -1,13 +1,13 @@
-//! How keys and entries lie in memory, and what compiled code is told about a table when it is made.
+//! The memory layout of keys, and the description of tables and externs that is bound into compiled code.
 //!
-//! **Keys.** A key is laid out as little-endian integers, each key field at its natural alignment: 1, 2, 4 or 8 bytes
-//! for widths up to 8, 16, 32, 64 bits, and a multiple of 8 bytes beyond (least significant word first). Keys of exact
-//! fields only are packed: each field takes the whole bytes of its width, none of up to 64 bits lies across two 64-bit
-//! words, wider ones begin with a word. Padding is zero; the whole is padded to a multiple of 8 bytes. So an exact key
-//! compares as 64-bit words, and a VLAN with an Ethernet address is one word.
+//! **Keys.** A key consists of little-endian integers, each field at its natural alignment: 1, 2, 4 or 8 bytes for
+//! widths up to 8, 16, 32, 64 bits, and a multiple of 8 bytes beyond (least significant word first). Keys of exact
+//! fields only are packed: each field takes only the bytes that its width needs; no field of up to 64 bits crosses a
+//! 64-bit word, and wider ones begin at one. Padding is zero, and the key is padded to a multiple of 8 bytes. So an
+//! exact key is compared as 64-bit words, and a VLAN with an Ethernet address is one word.
 //!
-//! **Entries.** [`crate::entry`]. They never change once readers can see them: a modification publishes a new one and
-//! retires the old (counters are elsewhere, by index).
+//! **Entries.** See [`crate::entry`]. They are immutable once readers can see them: a modification publishes a new
+//! entry and retires the old one. Counters are kept separately, by the entry's index.
 //!
 //! **Readers.** Compiled code holds entry pointers only within one batch. A worker announces a quiescent point between
 //! batches; only then is retired memory freed.
@@ -16,33 +16,36 @@ use crate::entry::{EntryHeader, EntryLayout};
 use base::entry::MatchKind;
 use core::sync::atomic::AtomicPtr;
 
-/// What stays at one address for as long as a table lives. Engines put their own snapshot pointer behind `snapshot`.
+/// The part of a table that stays at one address as long as the table lives. An engine publishes its contents through
+/// `snapshot`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct TableHandle {
     /// The engine's current snapshot, published with release order.
     pub snapshot: AtomicPtr<core::ffi::c_void>,
-    /// The current default entry; never null.
+    /// The current default entry. Never null.
     pub default_entry: AtomicPtr<EntryHeader>,
 }
 
-/// Looks one key up: the matching entry, or null on a miss. `key` has the table's key layout.
+/// Looks up one key and returns the matching entry, or null on a miss. `key` has the table's key layout.
 pub type LookupFn = unsafe extern "C" fn(handle: *const TableHandle, key: *const u8) -> *const EntryHeader;
 
-/// Looks `count` keys up, which lie one after the other, each with the bytes of the table's key layout: writes the entry of
-/// each key to `out`, or null on a miss. It gives what a [`LookupFn`] gives for each key; engines whose lookups wait for
-/// memory work on several keys at a time. `count` may be 0.
+/// Looks up `count` consecutive keys, each of the size of the table's key layout, and writes the entry of each to
+/// `out`, or null on a miss. The results are those of [`LookupFn`]; engines whose lookups wait for memory interleave
+/// several keys. `count` may be 0.
 pub type LookupBatchFn =
     unsafe extern "C" fn(handle: *const TableHandle, keys: *const u8, count: u32, out: *mut *const EntryHeader);
 
-/// Resolves an entry's group, not null: the chosen member's entry, or null when the group is empty. `hash` is the
-/// selector's hash of the selector keys, already cut to its width.
+/// Returns the entry of the member that a group selects, or null when the group is empty. `group` is not null. `hash`
+/// is the selector's hash of the selector fields, already truncated to its width.
 pub type SelectFn = unsafe extern "C" fn(group: *const core::ffi::c_void, hash: u64) -> *const EntryHeader;
 
-/// Adds an entry for a packet. `key` has the table's key layout; `entry` lies as entries do from their action on
-/// ([`EntryLayout`]). `expire` is the number of an expire time. 0 if the entry was added, 1 if not.
+/// Adds an entry on behalf of a packet. `key` has the table's key layout. `entry` has the layout of entries from their
+/// action on ([`EntryLayout`]), in `bytes` bytes. `expire` is the index of an expire time. Returns 0 if the entry was
+/// added, 1 if not.
 ///
-/// The caller's worker is online. The call may wait for other writers of the same part of the table, and for nothing else.
+/// The caller's worker is online. The call may wait for other writers of the same part of the table, but for nothing
+/// else.
 pub type AddEntryFn = unsafe extern "C" fn(
     handle: *const TableHandle,
     key: *const u8,
@@ -52,55 +55,55 @@ pub type AddEntryFn = unsafe extern "C" fn(
     now_us: u64,
 ) -> u32;
 
-/// Gives an entry of the table another expire time and begins its time anew; nothing if there is no such expire time.
+/// Changes an entry's expire time and restarts its timer. Does nothing if there is no expire time of this index.
 pub type SetExpireFn =
     unsafe extern "C" fn(handle: *const TableHandle, entry: *const EntryHeader, expire: u32, now_us: u64);
 
-/// What compiled code is told about a table that packets write.
+/// The functions and timers of a table that packets write.
 #[derive(Clone, Debug)]
 pub struct DynamicBinding {
-    /// Adds an entry whose key is not there.
+    /// Adds an entry whose key is not in the table.
     pub add: AddEntryFn,
-    /// Changes one that is there.
+    /// Replaces the entry of a key that is in the table.
     pub replace: AddEntryFn,
     /// See [`SetExpireFn`].
     pub set_expire: SetExpireFn,
-    /// Whether each hit begins the entry's time anew.
+    /// Whether each hit restarts the entry's timer.
     pub restart_on_hit: bool,
-    /// Milliseconds of each expire time, by number.
+    /// The expire times in milliseconds, by index.
     pub expire_ms: Vec<u32>,
 }
 
-/// Where one key field lies.
+/// The place of one field in a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyField {
     /// Byte offset in the key.
     pub offset: u32,
-    /// Bytes it takes: 1, 2, 4, 8 or a multiple of 8; in packed keys any number.
+    /// Size in bytes: 1, 2, 4, 8 or a multiple of 8; any number in packed keys.
     pub bytes: u32,
-    /// Bits that count.
+    /// Width in bits.
     pub width: u32,
     /// How it is compared.
     pub kind: MatchKind,
 }
 
-/// Where all key fields lie.
+/// The layout of a key.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KeyLayout {
     /// In key order.
     pub fields: Vec<KeyField>,
-    /// Bytes of the whole key: a multiple of 8.
+    /// Size of the key in bytes, a multiple of 8.
     pub bytes: u32,
 }
 
 impl KeyLayout {
-    /// The layout of exact key fields with these widths in as few words as first fit, widest first, finds.
+    /// The packed layout of exact key fields of these widths (in bits): first-fit decreasing into 64-bit words.
     pub fn packed(widths: impl IntoIterator<Item = u32>) -> KeyLayout {
         let field = |width: u32| KeyField { offset: 0, bytes: width.div_ceil(8).max(1), width, kind: MatchKind::Exact };
         let mut fields: Vec<KeyField> = widths.into_iter().map(field).collect();
         let mut order: Vec<usize> = (0..fields.len()).collect();
         order.sort_by_key(|i| std::cmp::Reverse(fields[*i].bytes));
-        // Bytes that are taken of each word.
+        // Bytes in use of each word.
         let mut words: Vec<u32> = Vec::new();
         for i in order {
             let bytes = fields[i].bytes;
@@ -118,7 +121,7 @@ impl KeyLayout {
         KeyLayout { fields, bytes: 8 * words.len() as u32 }
     }
 
-    /// The layout of key fields with these widths and kinds.
+    /// The layout of key fields of these widths (in bits) and match kinds.
     pub fn new(keys: impl IntoIterator<Item = (u32, MatchKind)>) -> KeyLayout {
         let mut at = 0u32;
         let fields = keys
@@ -142,99 +145,101 @@ impl KeyLayout {
     }
 }
 
-/// How an engine may be probed without calling it.
+/// How compiled code may look up a table without a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EngineKind {
-    /// Always misses: a table without keys.
+    /// Every lookup misses: a table without keys.
     Empty,
-    /// Only through `lookup`.
+    /// No inline lookup: `lookup` is called.
     Opaque,
-    /// The buckets of `tables::exact`, which describes them; `jit` inlines the probe ([`TableBinding::exact`]).
+    /// The hash buckets of `tables::exact`; `jit` inlines the probe ([`TableBinding::exact`]).
     ExactInline,
-    /// One prefix field of up to 32 bits, the only field: `tables::lpm`. `jit` inlines the walk of `tables::lpm::flat`, and calls
-    /// `lookup` where that has no answer.
+    /// DIR-16-8-8 of `tables::lpm`, for a key of one prefix field of up to 32 bits. `jit` inlines the lookup of
+    /// `tables::lpm::flat`, and calls `lookup` where that has no answer.
     Prefixes,
-    /// One entry pointer per key value, `tables::direct`: `snapshot` points at an array of entry pointers, indexed by
-    /// the key; `jit` inlines it.
+    /// A direct index, `tables::direct`: `snapshot` points to an array of entry pointers, indexed by the key. `jit`
+    /// inlines it.
     DirectIndex,
 }
 
-/// How the buckets of an exact table are divided. It stays the same while the table lives.
+/// The layout of an exact table's buckets. It does not change while the table lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExactLayout {
-    /// Bytes of a key in a slot: 4, 8, 12 or 16. From the bucket's start lie the first eight bytes of each key, one after
-    /// the other, then what is left of each. A key of the table's layout has as many, and behind them zeros.
+    /// Size of a key in a slot, in bytes: 4, 8, 12 or 16. A bucket begins with the first eight bytes of each key, one
+    /// after the other; the rest of each key follows. The table's key layout has at least as many bytes; what it has
+    /// beyond is zero.
     pub key_bytes: u32,
-    /// Slots of a bucket.
+    /// Number of slots in a bucket.
     pub slots: u32,
-    /// Where the first slot's entry is: its address itself, or, if entries are far, the place that says where it is.
+    /// Offset of the first slot's entry or, if `far`, of its address.
     pub entry_offset: u32,
-    /// From a slot's entry to the next one's.
+    /// Distance in bytes from a slot's entry (or its address) to the next one's.
     pub entry_bytes: u32,
-    /// Whether a slot has, instead of an entry, its address in six bytes.
+    /// Whether a slot holds its entry's address, in six bytes, instead of the entry.
     pub far: bool,
 }
 
-/// What compiled code is told about a table.
+/// A table as it is bound into compiled code.
 #[derive(Clone, Debug)]
 pub struct TableBinding {
-    /// Stays valid for as long as the pipeline's state lives.
+    /// The table's handle, valid as long as the pipeline's state lives.
     pub handle: *const TableHandle,
-    /// Key layout.
+    /// The layout of its keys.
     pub key: KeyLayout,
-    /// The probe.
+    /// The inline lookup.
     pub engine: EngineKind,
-    /// With [`EngineKind::ExactInline`].
+    /// The layout of buckets, for [`EngineKind::ExactInline`].
     pub exact: Option<ExactLayout>,
-    /// Always usable.
+    /// Looks up one key, whatever the engine.
     pub lookup: LookupFn,
-    /// Always usable: many keys at once.
+    /// Looks up many keys at once, whatever the engine.
     pub lookup_batch: LookupBatchFn,
-    /// For tables with an action selector.
+    /// Selects a member of a group, for tables with an action selector.
     pub select: Option<SelectFn>,
-    /// What entries look like, those of the table and its default. Members that groups choose have the same action number
-    /// and parameters, and nothing in front of them.
+    /// The layout of the table's entries and its default entry. Members of groups have the same layout from the action
+    /// number on, and nothing before it.
     pub entry: EntryLayout,
-    /// For tables that packets write. What they hold is never part of the code.
+    /// Set for tables that packets write. Their contents are never compiled into code.
     pub dynamic: Option<DynamicBinding>,
-    /// About how much memory lookups can touch: whether caches hold it decides how code goes about them.
+    /// Approximate size of the memory that lookups touch, in bytes. Whether it fits the caches decides how code looks
+    /// keys up.
     pub footprint_bytes: u64,
 }
 
-/// What compiled code is told about an extern.
+/// An extern as it is bound into compiled code.
 #[derive(Clone, Copy, Debug)]
 pub enum ExternBinding {
-    /// Cells are in `WorkerCtx::counters`; the number of cells.
+    /// A counter, whose cells are in `WorkerCtx::counters`.
     Counter {
-        /// Cells.
+        /// Number of cells.
         size: u64,
     },
-    /// Through calls.
+    /// A meter, which is reached through [`crate::RuntimeCalls::meter`].
     Meter {
-        /// Cells.
+        /// Number of cells.
         size: u64,
     },
-    /// `size` cells of [`register_cell_bytes`] each, [`register_stride_bytes`] apart, shared by all workers; a cell of up to
-    /// eight bytes, and each word of others, is read and written whole.
+    /// A register: `size` cells of [`register_cell_bytes`] each, [`register_stride_bytes`] apart, shared by all
+    /// workers. A cell of up to eight bytes, and each word of a larger one, is read and written in one access.
     Register {
-        /// First cell.
+        /// The first cell.
         cells: *mut u64,
-        /// Cells.
+        /// Number of cells.
         size: u64,
-        /// Bits of a cell.
+        /// Width of a cell in bits.
         width: u32,
-        /// About how much of that packets use.
+        /// Approximate number of bytes that packets use.
         footprint_bytes: u64,
-        /// If packets lock cells (`ir::atomicity`), the rank of the locks: they are acquired in ascending order. A cell's lock is
-        /// the byte right behind its [`register_cell_bytes`]: 0 when it is free, 1 when it is held.
+        /// The rank of its locks, if packets lock cells (`ir::atomicity`). Locks are acquired in ascending order of
+        /// rank. A cell's lock is the byte directly after its [`register_cell_bytes`]: 0 when free, 1 when held.
         lock_rank: Option<u32>,
     },
     /// Nothing to bind: action profiles, digests.
     None,
 }
 
-/// Bytes of a register's cell: 1, 2, 4 or a multiple of 8, in words with the least significant first; bits above the width
-/// are zero.
+/// Size in bytes of a register cell of `width` bits: 1, 2, 4 or a multiple of 8, least significant word first. Bits
+/// above the width are zero.
 pub const fn register_cell_bytes(width: u32) -> u32 {
     match width {
         0..=8 => 1,
@@ -244,7 +249,7 @@ pub const fn register_cell_bytes(width: u32) -> u32 {
     }
 }
 
-/// Bytes from one cell of a register to the next, which may have a lock behind it; cells stay aligned.
+/// Distance in bytes from one register cell to the next. A lock may follow each cell; cells stay aligned.
 pub const fn register_stride_bytes(width: u32, has_locks: bool) -> u32 {
     match register_cell_bytes(width) {
         cell if !has_locks => cell,
@@ -253,7 +258,7 @@ pub const fn register_stride_bytes(width: u32, has_locks: bool) -> u32 {
     }
 }
 
-/// All of a pipeline, by id.
+/// The bindings of a pipeline's tables and externs.
 #[derive(Clone, Debug, Default)]
 pub struct Bindings {
     /// By `TableId`.

@@ -1,9 +1,9 @@
-//! P4 programs with their flow cache, beside the same without: cycles for a received packet of 64 bytes, from the batch to the ports'
-//! buffers ([`crate::engine`]).
+//! P4 programs with their flow cache, beside the same without: cycles per received 64-byte packet, from the batch to
+//! the ports' buffers ([`crate::engine`]).
 //!
-//! The tables, rules and traffic are those of the OpenFlow rows of the same shape ([`crate::openflow`]). What leaves is held against the
-//! interpreter first, while the cache knows nothing, and when it knows all flows. Without the cache code is compiled for the tables as
-//! they are, as a switch does.
+//! The tables, rules and traffic are those of the OpenFlow rows of the same shape ([`crate::openflow`]). First the sent
+//! packets are compared with the interpreter's, while the cache is empty and when it has learned all flows. Without the
+//! cache, code is specialised for the contents of the tables, as in a switch.
 
 use crate::engine::{self, Subject};
 use crate::frames::Frames;
@@ -19,20 +19,20 @@ use datapath::{CacheUse, EngineKind, Pipeline};
 use random::Random;
 use std::fmt::Write;
 
-/// Frames that the interpreter gets, of many.
+/// Most frames that are played to the interpreter.
 const ORACLE: usize = 2048;
-/// Flows of the row whose every packet is a new one: more than the rounds have packets of each.
+/// Flows of the row in which every packet is of a flow that the cache does not hold: more than a cache holds.
 const FRESH: usize = 1_000_000;
 
 /// A row.
 pub struct Cached {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, for people.
+    /// Its title in tables.
     pub title: &'static str,
     flows: usize,
     is_fresh: bool,
-    /// Cycles with the cache; or, of new flows, the ratio.
+    /// Most cycles per packet with the cache; for new flows, the highest ratio.
     bar: f64,
 }
 
@@ -61,7 +61,8 @@ pub const ALL: &[Cached] = &[
     },
 ];
 
-/// Each table writes a field of metadata, which the last one puts into the source address, so none can be left out.
+/// Each table writes a metadata field; the XOR of these fields is written to the source address, so that no table can be
+/// removed.
 fn source() -> Source {
     let mut tables = String::new();
     let mut apply = String::new();
@@ -98,7 +99,7 @@ fn source() -> Source {
     ))
 }
 
-/// The rules of the OpenFlow row's tables.
+/// Inserts the rules of the OpenFlow row's tables.
 fn prepare(pipeline: &Pipeline) -> Result<()> {
     let ternary = |width: u32, value: u128, mask: u128| KeyMatch::Ternary {
         value: Bits::new(width, value & mask),
@@ -143,7 +144,7 @@ fn subject(name: &'static str, kind: EngineKind, use_: CacheUse, settings: &Sett
     Ok(subject)
 }
 
-/// Machine code with the cache, held against the interpreter: while it learns, and then.
+/// Machine code with the cache, compared with the interpreter while the cache learns and afterwards.
 fn compared(row: &Cached, use_: CacheUse, frames: &Frames, settings: &Settings) -> Result<(Subject, [u64; 3])> {
     let mut both = [
         subject("P4 with the flow cache", EngineKind::Machine, use_, settings)?,
@@ -184,6 +185,9 @@ fn warm(subject: &mut Subject, frames: &Frames, settings: &Settings) -> Result<(
 }
 
 /// Measures a row.
+///
+/// # Errors
+/// If the subjects differ or cannot be loaded.
 pub fn run(row: &Cached, settings: &Settings) -> Result<Row> {
     let flows = if settings.quick { row.flows.min(500) } else { row.flows };
     let frames = tuples(flows);

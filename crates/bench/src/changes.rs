@@ -1,9 +1,9 @@
-//! `l2l3acl` while one entry changes again and again: a rule that is taken out and put back, a route whose next hop fails over, a station
-//! that moves between two ports.
+//! `l2l3acl` while one entry changes repeatedly: a rule that is removed and inserted again, a route whose next hop
+//! fails over, a station that moves between two ports.
 //!
-//! What is held against a bar is the median batch: at the lower of the [`RATES`] beside the batch of tables that stand still, and at each
-//! rate beside the batch of code for any tables, which meets the same changes. Changes are made by another thread. Code is made by the
-//! pipeline's own thread, as in a switch.
+//! The median batch has two bars: at the lower of the [`RATES`] it is compared with the median batch of unchanging
+//! tables, and at each rate with that of generic code under the same changes. Another thread makes the changes. The
+//! pipeline's own thread compiles, as in a switch.
 
 use crate::compare;
 use crate::entry::{Entry, Kinds};
@@ -21,27 +21,28 @@ use datapath::{Pipeline, Specialise};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Changes a second that a controller makes, and that a flood of them makes.
+/// Changes per second: of a controller, and of a flood.
 const RATES: [u32; 2] = [100, 10_000];
-/// The median batch at the lower rate beside the settled one, and at both beside code for any tables.
+/// Most that the median batch may take at the lower rate, relative to settled tables; and at both rates, relative to
+/// generic code.
 const BEARABLE: f64 = 1.3;
 const NO_WORSE: f64 = 1.0;
-/// How long packets run for one reading, and how long code must have stayed the same before tables count as settled.
+/// Duration of one reading; and how long the code must not have been replaced for tables to count as settled.
 const READING: Duration = Duration::from_secs(2);
 const SETTLED: Duration = Duration::from_millis(300);
-/// It does not settle after so long.
+/// Time limit for settling.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One entry in two forms.
 struct Change {
     table: TableId,
     forms: [TableEntry; 2],
-    /// Whether it is taken out and put back, in place of being changed.
+    /// Whether the entry is removed and inserted again, rather than modified.
     goes: bool,
 }
 
 impl Change {
-    /// An entry and its other form.
+    /// The change of the first entry that `which` selects.
     fn of(workload: &Workload, program: &ir::Program, which: &Which) -> Result<Change> {
         let kinds = Kinds::new(program, workload.kinds)?;
         let mut first = None;
@@ -69,7 +70,8 @@ impl Change {
         done.map_err(|error| anyhow!("{form:?} is refused: {error:?}"))
     }
 
-    /// Makes changes at a rate until it is told to stop, and the entry is as it was; how many a second.
+    /// Makes changes at a rate until `stop` is set and the entry has its first form again; returns the changes made per
+    /// second.
     fn again(&self, state: &dyn PipelineState, rate: u32, stop: &AtomicBool) -> Result<f64> {
         let begin = Instant::now();
         let mut number = 0u64;
@@ -83,7 +85,7 @@ impl Change {
     }
 }
 
-/// The median batch's cycles for a packet in a reading.
+/// Cycles per packet of the median batch of a reading.
 fn median(subject: &mut Subject, workload: &Workload, settings: &Settings) -> f64 {
     let mut track = Track::new(settings.batch);
     let (begin, mut at, mut batches) = (Instant::now(), 0, Vec::new());
@@ -98,7 +100,7 @@ fn median(subject: &mut Subject, workload: &Workload, settings: &Settings) -> f6
     *batches.select_nth_unstable_by(middle, f64::total_cmp).1
 }
 
-/// The same beside changes at a rate, and how many a second were made.
+/// Cycles per packet of the median batch under changes at a rate, and the changes made per second.
 fn changing(
     (pipeline, subject): (&Pipeline, &mut Subject),
     change: &Change,
@@ -116,7 +118,10 @@ fn changing(
     })
 }
 
-/// Returns when the code has stayed what it is.
+/// Returns when specialised code has run unchanged for a while.
+///
+/// # Errors
+/// If that takes too long.
 fn settle(pipeline: &Pipeline) -> Result<()> {
     let begin = Instant::now();
     let (mut last, mut since) = (None, Instant::now());
@@ -132,7 +137,7 @@ fn settle(pipeline: &Pipeline) -> Result<()> {
     Ok(())
 }
 
-/// Which entry changes: the first of a kind, and how.
+/// The entry that changes, which is the first of a kind, and how.
 struct Which {
     kind: u32,
     other: fn(&mut Entry),
@@ -151,7 +156,7 @@ fn measured(title: &str, name: &str, rules: usize, which: &Which, s: &Settings) 
     let mut by_rate: [[Vec<f64>; 4]; 2] = Default::default();
     with_lock(s, || -> Result<()> {
         for _ in 0..rounds(s) {
-            // From the start, so that each round begins with a policy that knows nothing of the changes.
+            // Specialisation starts again, so that each round begins with a policy that has no history of changes.
             pipelines[0].specialise(s.options.specialise);
             settle(&pipelines[0])?;
             compare::all(&mut subjects, &workload.frames, s.batch)?;
@@ -161,7 +166,7 @@ fn measured(title: &str, name: &str, rules: usize, which: &Which, s: &Settings) 
                 let mut beside =
                     |i: usize| changing((&pipelines[i], &mut subjects[1 + i]), &change, rate, &workload, s);
                 let ((median, made), (general, _)) = (beside(0)?, beside(1)?);
-                // The entry is what it was.
+                // The entry has its first form again.
                 compare::all(&mut subjects, &workload.frames, s.batch)?;
                 let values = [made, median, median / calm, median / general];
                 into.iter_mut().zip(values).for_each(|(into, value)| into.push(value));
@@ -192,23 +197,36 @@ fn measured(title: &str, name: &str, rules: usize, which: &Which, s: &Settings) 
 
 const RULE: Which = Which { kind: l2l3acl::DENY, other: |_| {}, goes: true };
 
-/// A rule of an access list of 100 is taken out and put back.
+/// A rule of an access list of 100 is removed and inserted again.
+///
+/// # Errors
+/// If the program cannot be loaded, subjects differ, a change is refused, the code does not settle, or the lock cannot
+/// be taken.
 pub fn rule(title: &str, settings: &Settings) -> Result<Figures> {
     measured(title, "changes-rule", 100, &RULE, settings)
 }
 
-/// A rule of an access list of 5,000 is taken out and put back.
+/// A rule of an access list of 5,000 is removed and inserted again.
+///
+/// # Errors
+/// As [`rule`].
 pub fn rule_of_many(title: &str, settings: &Settings) -> Result<Figures> {
     measured(title, "changes-rule-5k", 5000, &RULE, settings)
 }
 
 /// A route changes between two next hops.
+///
+/// # Errors
+/// As [`rule`].
 pub fn route(title: &str, settings: &Settings) -> Result<Figures> {
     let which = Which { kind: l2l3acl::ROUTE, other: |entry| entry.args[0] ^= 1, goes: false };
     measured(title, "changes-route", 100, &which, settings)
 }
 
 /// A station moves between two ports.
+///
+/// # Errors
+/// As [`rule`].
 pub fn station(title: &str, settings: &Settings) -> Result<Figures> {
     let which = Which { kind: l2l3acl::SEEN, other: |entry| entry.args[0] = entry.args[0] % 8 + 1, goes: false };
     measured(title, "changes-station", 100, &which, settings)

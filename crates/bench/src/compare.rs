@@ -1,8 +1,8 @@
-//! The same frames through two subjects: every packet must meet the same fate at both, leave by the same port, and be the
-//! same bytes.
+//! Plays the same frames to two subjects: every packet must have the same fate, port and bytes.
 //!
-//! What is first is held against each of the others: Sluice against C, or against the interpreter where there is no C version.
-//! Packets that go to the replication engine (flooding) are compared by that alone: what is copied is not the pipeline's.
+//! The first subject is compared with each of the others: Sluice with C, or with the interpreter where there is no C
+//! version. Of packets that go to the replication engine (flooding), only that fact is compared: copying is not the
+//! pipeline's work.
 
 use crate::frames::Frames;
 use crate::measure::Track;
@@ -10,7 +10,7 @@ use crate::subject::Subject;
 use abi::packet::FateCode;
 use anyhow::{Result, bail};
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Outcome {
     Dropped,
@@ -52,12 +52,18 @@ fn outcomes(track: &mut Track, subject: &mut Subject, frames: &Frames, at: usize
     }
 }
 
-/// Compares all subjects with the first over all frames; how many packets were sent, dropped, replicated.
+/// Compares all subjects with the first over all frames; returns how many packets were sent, dropped and replicated.
+///
+/// # Errors
+/// If an outcome differs.
 pub fn all(subjects: &mut [Subject], frames: &Frames, batch: usize) -> Result<[u64; 3]> {
     some(subjects, frames, batch, usize::MAX)
 }
 
 /// As [`all`], over the first `count` frames.
+///
+/// # Errors
+/// As [`all`].
 pub fn some(subjects: &mut [Subject], frames: &Frames, batch: usize, count: usize) -> Result<[u64; 3]> {
     let mut track = Track::new(batch);
     let (mut first, mut other) = (Vec::new(), Vec::new());

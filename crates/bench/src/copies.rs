@@ -1,11 +1,11 @@
-//! What packets cost that the replication engine copies, drops or sends round: cycles for a received packet, from the batch to
-//! the ports' buffers.
+//! The cost of packets that the replication engine copies, drops, resubmits or recirculates: cycles per received
+//! packet, from the batch to the ports' buffers.
 //!
-//! [`crate::engine`] says what is timed. Everything is held against the interpreter first: the same frames by each port in the same
-//! order, the same counters.
+//! [`crate::engine`] defines what is timed. Every program is compared with the interpreter first: the same frames to
+//! each port in the same order, the same counters.
 //!
-//! Copies are measured beside a program that sends each packet to a port. Resubmitting and recirculating are measured with a
-//! program that routes: the ratio is the cost of the second pass over the cost of a packet that passes once.
+//! Copies are measured beside a program that sends each packet to one port. Resubmission and recirculation are measured
+//! with a program that routes: the ratio is the cost of the second pass over the cost of a packet that passes once.
 
 use crate::engine::{self, Subject};
 use crate::frames::{Frames, Writer};
@@ -19,7 +19,7 @@ use base::ids::TableId;
 use datapath::replication::{CloneSession, Replica};
 use datapath::{EngineKind, Pipeline};
 
-/// The group and the clone session.
+/// The multicast group and the clone session.
 const GROUP: u32 = 1;
 const SESSION: u32 = 5;
 /// Stations that the routing program knows, and flows.
@@ -28,14 +28,14 @@ const FLOWS: u64 = 64;
 /// The first station's address.
 const FIRST: u64 = 0x0200_0000_0000;
 
-/// What a row holds against its bar.
+/// The limit (bar) of a row.
 #[derive(Clone, Copy)]
 enum Bound {
-    /// Cycles for a received packet.
+    /// Most cycles per received packet.
     Cycles(f64),
-    /// What a further pass costs, in passes of the same program.
+    /// Most that an additional pass costs, in passes of the same program.
     Pass(f64),
-    /// Nothing.
+    /// None.
     Told,
 }
 
@@ -43,9 +43,9 @@ enum Bound {
 pub struct Copies {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, for people.
+    /// Its title in tables.
     pub title: &'static str,
-    /// What ingress does besides, and egress.
+    /// Additional statements of ingress, and those of egress.
     ingress: &'static str,
     egress: &'static str,
     /// Members of the group.
@@ -140,7 +140,7 @@ pub const ALL: &[Copies] = &[
     },
 ];
 
-/// A program that does this in its controls: one that routes parses IPv4, the others Ethernet.
+/// A program with these statements in its controls: one that routes parses IPv4, the others Ethernet only.
 fn program(ingress: &str, egress: &str) -> Source {
     let next = match ingress.contains("route") {
         true => "select(hdr.ethernet.type) { 0x0800: ipv4; default: accept; }",
@@ -200,7 +200,7 @@ pub fn to_a_port() -> Source {
     program("std.egress_spec = 2;", "")
 }
 
-/// The entries, the group and the session.
+/// Inserts the entries, the group and the session.
 fn prepare(row: &Copies, pipeline: &Pipeline) -> Result<()> {
     for station in 0..STATIONS {
         let key = vec![KeyMatch::Exact(Bits::new(48, u128::from(FIRST + station))), KeyMatch::Exact(Bits::new(1, 1))];
@@ -220,7 +220,7 @@ fn prepare(row: &Copies, pipeline: &Pipeline) -> Result<()> {
     Ok(())
 }
 
-/// A subject whose code was compared, before it was compiled again for what is there and after.
+/// A subject that was compared with the interpreter before and after it was recompiled for its state.
 fn settled(
     name: &'static str,
     row: &Copies,
@@ -251,6 +251,9 @@ fn frames(bytes: usize) -> Frames {
 }
 
 /// Measures a row.
+///
+/// # Errors
+/// If a program cannot be loaded, differs from the interpreter, or the lock cannot be taken.
 pub fn run(row: &Copies, settings: &Settings) -> Result<Row> {
     let frames = frames(row.frame);
     let (name, once) = match row.bound {
@@ -278,7 +281,7 @@ pub fn run(row: &Copies, settings: &Settings) -> Result<Row> {
     })
 }
 
-/// A median with quartiles, as what is held against a bar.
+/// A median with quartiles, in the form that is compared with a bar.
 fn cycles(series: &Series) -> Ratio {
     let at = |part| crate::measure::quantile(&series.rounds, part);
     Ratio { value: at(0.5), low: at(0.25), high: at(0.75) }

@@ -1,7 +1,8 @@
-//! Programs with a worker's engine: what is timed is what a worker counts as its pipeline's, from the batch to the ports' buffers.
+//! Programs in a worker's engine, timed from the batch to the ports' buffers: the part of a worker's time that it
+//! accounts to its pipeline.
 //!
-//! That is [`Engine::receive`], the copies' buffers included. Freeing what was sent is not timed. Ports have no queues: a packet that
-//! asks for one goes on to egress at once.
+//! That is [`Engine::receive`], including the allocation of buffers for copies. Freeing sent packets is not timed.
+//! Ports have no queues: a packet that selects a queue goes on to egress at once.
 
 use crate::frames::Frames;
 use crate::measure::{Plan, Series};
@@ -18,10 +19,10 @@ use datapath::{EngineKind, Pipeline};
 use pktio::{HeapPool, Packet, Pool, free_bulk};
 use std::time::{Duration, Instant};
 
-/// Ports have smaller numbers.
+/// Port numbers are below this.
 const PORTS: u32 = 32;
 
-/// Ports' buffers, as a worker has them.
+/// The ports' buffers, as a worker has them.
 struct Buffers {
     out: Vec<Vec<Packet>>,
     dropped: Vec<Packet>,
@@ -61,14 +62,14 @@ impl Sink for Buffers {
     }
 }
 
-/// Sets up what was loaded: entries, groups, sessions.
+/// Loads a pipeline's entries, groups and sessions.
 pub type Prepare<'a> = &'a dyn Fn(&Pipeline) -> Result<()>;
 
-/// A program with a worker's engine.
+/// A program in a worker's engine.
 pub struct Subject {
-    /// What it is called.
+    /// Its name in tables.
     pub name: &'static str,
-    /// What runs.
+    /// The loaded program.
     pub pipeline: Pipeline,
     executor: Box<dyn Executor>,
     engine: Engine,
@@ -76,12 +77,15 @@ pub struct Subject {
     burst: Vec<Packet>,
     buffers: Buffers,
     now_us: u64,
-    /// Batches have the time that has passed since then; without it, each is one microsecond after the one before.
+    /// If set, a batch's time is the real time since then; otherwise each batch is one microsecond later than the last.
     begin: Option<Instant>,
 }
 
 impl Subject {
-    /// A program whose packets have so many copies each at most.
+    /// A program of which each packet has at most `copies` copies.
+    ///
+    /// # Errors
+    /// If the program cannot be compiled or `prepare` fails.
     pub fn new(
         name: &'static str,
         source: &Source,
@@ -96,7 +100,7 @@ impl Subject {
         Ok(Subject::of_pipeline(name, pipeline, copies))
     }
 
-    /// What is loaded and set up. If its packets are decided about by a flow processor, that is worker 0's.
+    /// A subject of a loaded pipeline. If a flow processor handles its packets, it is worker 0's.
     pub fn of_pipeline(name: &'static str, pipeline: Pipeline, copies: usize) -> Subject {
         Subject {
             name,
@@ -115,18 +119,18 @@ impl Subject {
         }
     }
 
-    /// Batches have the true time from now on: for what goes by time that passes, as flow caches do.
+    /// From now on batches have the real time, for features that depend on elapsed time, such as flow caches.
     pub fn in_real_time(mut self) -> Subject {
         self.begin = Some(Instant::now());
         self
     }
 
-    /// What runs.
+    /// The loaded program.
     pub fn pipeline(&self) -> &Pipeline {
         &self.pipeline
     }
 
-    /// Plays all frames, and has the flow cache learn those that it does not know.
+    /// Plays all frames, and has the flow cache learn the missing ones.
     pub fn learn(&mut self, frames: &Frames, batch: usize) {
         let mut at = 0;
         while at < frames.len() {
@@ -139,12 +143,13 @@ impl Subject {
         self.engine.rest(self.executor.as_mut());
     }
 
-    /// Compiles again for what is there, as a switch does after a second.
+    /// Recompiles for the current state, as a switch does after a second.
     pub fn settle(&self, settings: &Settings) {
         self.pipeline.recompile(settings.options.specialise);
     }
 
-    /// Plays frames from `at` on as a batch, as many as came by the same port, up to `size`; returns what it took and how many.
+    /// Plays a batch from frame `at` on: consecutive frames of the same port, up to `size`. Returns its time in ticks
+    /// and the number of frames.
     fn run(&mut self, frames: &Frames, at: usize, size: usize) -> (u64, usize) {
         let port = frames.get(at).0;
         let more = (at..frames.len()).take(size.min(BATCH_MAX)).take_while(|&k| frames.get(k).0 == port);
@@ -166,7 +171,7 @@ impl Subject {
         (spent, count)
     }
 
-    /// Plays one frame; returns what was sent by the port with the lowest number.
+    /// Plays one frame; returns the packet that was sent by the lowest-numbered port.
     pub fn answer(&mut self, port: u16, frame: &[u8]) -> Option<Vec<u8>> {
         let mut frames = Frames::default();
         frames.push(port, frame);
@@ -176,13 +181,14 @@ impl Subject {
         sent
     }
 
-    /// Frees what the last batch left.
+    /// Frees the packets of the last batch.
     fn clear(&mut self) {
         self.buffers.out.iter_mut().for_each(free_bulk);
         free_bulk(&mut self.buffers.dropped);
     }
 
-    /// Plays a batch from `at` on, and what the engine does between batches; how many packets, and how long that took.
+    /// Plays a batch from frame `at` on, and does the engine's work between batches; returns the number of packets and
+    /// the batch's time.
     pub fn play(&mut self, frames: &Frames, at: usize, batch: usize) -> (usize, Duration) {
         let begin = Instant::now();
         let count = self.run(frames, at, batch).1;
@@ -191,7 +197,7 @@ impl Subject {
         (count, took)
     }
 
-    /// Plays all frames; how many were dropped.
+    /// Plays all frames; returns the number of dropped packets.
     pub fn drops(&mut self, frames: &Frames, batch: usize) -> usize {
         let (mut at, mut dropped) = (0, 0);
         while at < frames.len() {
@@ -202,7 +208,7 @@ impl Subject {
         dropped
     }
 
-    /// Cycles for a received packet.
+    /// Cycles per received packet.
     fn turn(&mut self, frames: &Frames, plan: Plan) -> f64 {
         let (mut spent, mut timed, mut played, mut at) = (0, 0, 0, 0);
         while played < plan.warm + plan.count {
@@ -220,12 +226,18 @@ impl Subject {
     }
 }
 
-/// Holds the second against the first, batch by batch; how many packets were sent and dropped.
+/// Compares the second subject with the first, batch by batch; returns how many packets were sent and dropped.
+///
+/// # Errors
+/// If they differ.
 pub fn compared(title: &str, subjects: &mut [Subject; 2], frames: &Frames, batch: usize) -> Result<[u64; 2]> {
     compare(title, subjects, frames, batch, true)
 }
 
-/// The same for different programs, which have no drop reasons or digests in common: what they send.
+/// Compares only what is sent, for different programs, which have no drop reasons or digests in common.
+///
+/// # Errors
+/// If they differ.
 pub fn compared_outputs(title: &str, subjects: &mut [Subject; 2], frames: &Frames, batch: usize) -> Result<[u64; 2]> {
     compare(title, subjects, frames, batch, false)
 }
@@ -239,7 +251,7 @@ fn compare(
 ) -> Result<[u64; 2]> {
     let mut fates = [0; 2];
     let mut at = 0;
-    // One of them may have played more than the other before.
+    // One of them may have played more frames than the other before.
     for subject in subjects.iter_mut() {
         subject.buffers.drops = DropCounters::new(subject.pipeline.program().drops.len());
         subject.pipeline.take_digests();
@@ -270,12 +282,19 @@ fn compare(
     Ok(fates)
 }
 
-/// The subjects' turns on the same frames, under the lock.
+/// Times the subjects in alternation on the same frames, under the lock.
+///
+/// # Errors
+/// If the lock cannot be taken.
 pub fn timed<const N: usize>(subjects: &mut [Subject; N], frames: &Frames, settings: &Settings) -> Result<[Series; N]> {
     timed_each(subjects, [frames; N], settings)
 }
 
-/// The subjects' turns, each on its own frames, as long as the first one's need; under the lock.
+/// Times the subjects in alternation, each on its own frames, under the lock. The number of packets follows from the
+/// first one's frames.
+///
+/// # Errors
+/// If the lock cannot be taken.
 pub fn timed_each<const N: usize>(
     subjects: &mut [Subject; N],
     frames: [&Frames; N],

@@ -1,9 +1,9 @@
-//! Table entries as the generators make them: numbers, for P4 and C alike.
+//! Table entries as generators make them: numbers, in one form for P4 and C.
 //!
-//! An entry's `kind` is a position in its workload's list of `"table.action"` names, the same list that the C reference of
-//! the program has. [`Kinds`] resolves the list for a P4 program; entries then go straight to its state, without text.
+//! An entry's `kind` is an index into its workload's list of `"table.action"` names, the same list that the program's C
+//! reference has. [`Kinds`] resolves the list for a P4 program; entries then go directly to its state, without text.
 //!
-//! Programs without a C reference have entries by the names of their fields, of any width ([`add`]).
+//! Programs without a C reference have entries by field name, of any width ([`add`]).
 
 use abi::state::PipelineState;
 use anyhow::{Context, Result, anyhow, bail};
@@ -12,20 +12,20 @@ use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use base::ids::TableId;
 use ir::Program;
 
-/// Most key fields or parameters.
+/// Most key fields or action parameters of an entry.
 pub const FIELDS_MAX: usize = 8;
 
-/// An entry. The layout is that of `struct entry` in `bench/reference/reference.h`.
+/// An entry, with the layout of `struct entry` in `bench/reference/reference.h`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Entry {
-    /// Position in the workload's kinds.
+    /// Index into the workload's kinds.
     pub kind: u32,
-    /// Higher wins, in tables with ternary keys.
+    /// The highest priority wins, in tables with ternary keys.
     pub priority: i32,
-    /// Of the LPM field.
+    /// Prefix length of the LPM field.
     pub prefix_len: u32,
-    /// Zero.
+    /// Reserved; zero.
     pub reserved: u32,
     /// One number per key field, in order.
     pub key: [u64; FIELDS_MAX],
@@ -42,23 +42,23 @@ fn padded(values: &[u64]) -> [u64; FIELDS_MAX] {
 }
 
 impl Entry {
-    /// With exact keys.
+    /// An entry with exact keys.
     pub fn exact(kind: u32, key: &[u64], args: &[u64]) -> Entry {
         Entry { kind, key: padded(key), mask: [u64::MAX; FIELDS_MAX], args: padded(args), ..Entry::default() }
     }
 
-    /// With exact keys and one prefix.
+    /// An entry with one LPM field; the others are exact.
     pub fn lpm(kind: u32, key: &[u64], prefix_len: u32, args: &[u64]) -> Entry {
         Entry { prefix_len, ..Entry::exact(kind, key, args) }
     }
 
-    /// With masks.
+    /// An entry with ternary keys.
     pub fn ternary(kind: u32, priority: i32, key: &[u64], mask: &[u64], args: &[u64]) -> Entry {
         Entry { priority, mask: padded(mask), ..Entry::exact(kind, key, args) }
     }
 }
 
-/// Where a kind's entries go.
+/// The table and action of a kind.
 struct Target {
     table: TableId,
     keys: Vec<(MatchKind, u32)>,
@@ -66,7 +66,7 @@ struct Target {
     params: Vec<u32>,
 }
 
-/// The kinds of a workload in a program.
+/// The kinds of a workload, resolved for a program.
 pub struct Kinds(Vec<Target>);
 
 fn is_named(full: &str, name: &str) -> bool {
@@ -74,7 +74,10 @@ fn is_named(full: &str, name: &str) -> bool {
 }
 
 impl Kinds {
-    /// Looks up `"table.action"` names.
+    /// Resolves `"table.action"` names.
+    ///
+    /// # Errors
+    /// If a name has another form, or the program has no such table or action.
     pub fn new(program: &Program, names: &[&str]) -> Result<Kinds> {
         let target = |name: &&str| {
             let (table, action) = name.rsplit_once('.').context("a kind is written table.action")?;
@@ -97,7 +100,7 @@ impl Kinds {
         Ok(Kinds(names.iter().map(target).collect::<Result<_>>()?))
     }
 
-    /// The table of an entry, and the entry as the control plane writes it.
+    /// The entry's table, and the entry in the control plane's form.
     pub fn table_entry(&self, entry: &Entry) -> (TableId, TableEntry) {
         let target = &self.0[entry.kind as usize];
         let bits = |width: u32, value: u64| Bits::new(width, u128::from(value));
@@ -121,7 +124,7 @@ impl Kinds {
     }
 }
 
-/// What a key field of an entry is to be.
+/// The match of a key field.
 #[derive(Clone, Copy, Debug)]
 pub enum Is {
     /// The value.
@@ -130,17 +133,23 @@ pub enum Is {
     Prefix(u128, u32),
     /// A value and its mask.
     Masked(u128, u128),
-    /// The least and the greatest value.
+    /// The lowest and the highest value.
     Range(u128, u128),
 }
 
-/// A table by the end of its name.
+/// The table with this name, or whose qualified name ends with it.
+///
+/// # Errors
+/// If the program has no such table.
 pub fn table(program: &Program, name: &str) -> Result<TableId> {
     let at = program.tables.iter().position(|t| is_named(&t.name, name));
     Ok(TableId::from_index(at.with_context(|| format!("{} has no table `{name}`", program.name))?))
 }
 
-/// An action of a table, as an entry calls it.
+/// A call of a table's action with these arguments.
+///
+/// # Errors
+/// If the table has no such action.
 pub fn call(program: &Program, table: TableId, name: &str, args: &[u128]) -> Result<ActionCall> {
     let t = &program.tables[table.index()];
     let found = t.actions.iter().position(|a| is_named(&program.actions[a.action.index()].name, name));
@@ -150,7 +159,10 @@ pub fn call(program: &Program, table: TableId, name: &str, args: &[u128]) -> Res
     Ok(ActionCall { action: found as u32, args })
 }
 
-/// The key of an entry. Fields that are not named match everything, exact ones zero.
+/// The key of an entry. Fields that are not named match any value; exact ones match zero.
+///
+/// # Errors
+/// If a named field does not exist.
 pub fn key(program: &Program, table: TableId, fields: &[(&str, Is)]) -> Result<Vec<KeyMatch>> {
     let keys = &program.tables[table.index()].keys;
     for (name, _) in fields {
@@ -177,7 +189,10 @@ pub fn key(program: &Program, table: TableId, fields: &[(&str, Is)]) -> Result<V
     Ok(key.collect())
 }
 
-/// Adds an entry by the names of table, action and key fields, or the ends of these names.
+/// Adds an entry by the names of table, action and key fields, or suffixes of their qualified names.
+///
+/// # Errors
+/// As [`table`], [`call`] and [`key`], or if the state refuses the entry.
 pub fn add(
     program: &Program,
     state: &dyn PipelineState,

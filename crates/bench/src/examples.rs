@@ -1,12 +1,14 @@
-//! Rows of programs without a C version: NAT, load balancing, connection tracking, gateways, telemetry, queue management.
+//! Rows of programs without a C version: NAT, load balancing, connection tracking, gateways, telemetry, queue
+//! management.
 //!
-//! Each program is measured on what most of its packets are: those of flows that it knows. Flows begin as on a network, by frames
-//! that answer what the switch has sent ([`Example::opening`]). All goes through a worker's engine ([`crate::engine`]), since some
-//! of these programs copy packets or want queues; beside it a program sends the same frames to a port.
+//! Each program is measured on the packets that are most of its traffic: those of established flows. Flows are opened
+//! as on a network, by frames that answer what the switch has sent ([`Example::opening`]). All programs run in a
+//! worker's engine ([`crate::engine`]), since some copy packets or use queues; the reference is a program that sends
+//! the same frames to a port.
 //!
-//! The interpreter looks at all entries, one after the other. So it opens the first [`COMPARED`] flows only, beside the code that is
-//! timed, and every frame of theirs is compared, before and after that code is compiled again. The code opens the other flows
-//! alone. No frame may be dropped. Damaged frames are compared before, with a few flows.
+//! The interpreter scans entries linearly. Therefore it opens the first [`COMPARED`] flows only, together with the code
+//! that is timed, and every frame of these flows is compared, before and after the code is recompiled. The code alone
+//! opens the other flows. No frame may be dropped. Damaged frames are compared before that, with a few flows.
 
 use crate::copies::to_a_port;
 use crate::engine::{self, Subject};
@@ -23,7 +25,7 @@ use random::Random;
 
 /// Flows whose frames are compared with the interpreter.
 const COMPARED: usize = 512;
-/// Flows whose frames are damaged, in a run of their own: no matter what becomes of them.
+/// Flows whose frames are damaged, in a separate run; these frames may be dropped.
 const DAMAGED: usize = 64;
 /// Most copies of a packet.
 const COPIES: usize = 4;
@@ -32,9 +34,9 @@ const COPIES: usize = 4;
 pub struct Examples {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What is played.
+    /// The program, its entries and frames.
     pub example: &'static Example,
-    /// How many flows.
+    /// Number of flows.
     pub flows: usize,
 }
 
@@ -69,7 +71,7 @@ pub const ALL: &[Examples] = &[
 ];
 
 impl Examples {
-    /// What it is, for people.
+    /// Its title in tables.
     pub fn title(&self) -> String {
         let flows = match self.flows {
             n if n % 1000 == 0 => format!("{}k", n / 1000),
@@ -79,14 +81,14 @@ impl Examples {
     }
 }
 
-/// Flows, with what the switch has sent for the frames that opened them.
+/// Open flows, with the packets that the switch has sent for their opening frames.
 struct Known {
     example: &'static Example,
     answers: Vec<Vec<Vec<u8>>>,
 }
 
 impl Known {
-    /// Opens the next flow at all subjects; what the first sends is the answer.
+    /// Opens the next flow at all subjects; the packets that the first subject sends are kept as answers.
     fn open(&mut self, subjects: &mut [Subject]) -> Result<()> {
         let flow = self.answers.len() as u32;
         let mut answers = Vec::new();
@@ -107,7 +109,7 @@ impl Known {
         Ok(())
     }
 
-    /// Frames of these flows, in blocks of as many as a batch may have, a block for each kind of frame.
+    /// The frames of these flows, in blocks of at most a batch, one block for each kind of frame.
     fn frames(&self, flows: &[u32]) -> Frames {
         let mut w = Writer::default();
         let mut frames = Frames::with_room(flows.len() * self.example.frames.len(), 80);
@@ -123,7 +125,7 @@ impl Known {
         frames
     }
 
-    /// Frames with a wrong byte, cut off, or from another port.
+    /// Frames with a wrong byte, truncated, or from another port.
     fn damaged(&self, flows: &[u32]) -> Frames {
         let (all, mut rng) = (self.frames(flows), Random::stream(1, 5));
         let mut frames = Frames::default();
@@ -143,6 +145,9 @@ impl Known {
 }
 
 /// Measures a row.
+///
+/// # Errors
+/// If the program cannot be loaded, differs from the interpreter, drops a frame, or the lock cannot be taken.
 pub fn run(row: &Examples, settings: &Settings) -> Result<Row> {
     let Examples { name, example, .. } = row;
     let (flows, few) = if settings.quick { (row.flows.min(200), 64) } else { (row.flows, COMPARED) };
@@ -176,12 +181,13 @@ pub fn run(row: &Examples, settings: &Settings) -> Result<Row> {
     Ok(Row { name: row.title(), series: series.to_vec(), bars: vec![bar], fates: [sent, 0, 0] })
 }
 
-/// Flows in no order.
+/// Numbers of flows in random order.
 fn numbers(count: usize) -> Vec<u32> {
     sequence(Flows::Uniform(count), &mut Random::stream(1, 4))
 }
 
-/// The program with what so many flows need, beside the interpreter with the first few; both have opened these.
+/// The program with what `flows` flows need, and the interpreter with what the first `few` need; both have opened these
+/// few.
 fn both(example: &'static Example, flows: usize, few: usize, settings: &Settings) -> Result<([Subject; 2], Known)> {
     let source = source::example(example.program);
     let subject = |name, kind, flows| {

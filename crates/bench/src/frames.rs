@@ -1,36 +1,36 @@
-//! Frames in the order in which they are played, in one piece of memory; and how they are written.
+//! Frames in the order in which they are played, in one allocation; and a writer of frames.
 
-/// Many frames with the ports they come from.
+/// Many frames with their ingress ports.
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
     bytes: Vec<u8>,
-    /// Where each begins, its length and its port.
+    /// The offset of each frame, its length and its port.
     index: Vec<(u64, u16, u16)>,
 }
 
 impl Frames {
-    /// None, with room for `count` of `size` bytes.
+    /// No frames, with room for `count` of `size` bytes.
     pub fn with_room(count: usize, size: usize) -> Frames {
         Frames { bytes: Vec::with_capacity(count * size), index: Vec::with_capacity(count) }
     }
 
-    /// Adds one.
+    /// Adds a frame.
     pub fn push(&mut self, port: u16, frame: &[u8]) {
         self.index.push((self.bytes.len() as u64, frame.len() as u16, port));
         self.bytes.extend_from_slice(frame);
     }
 
-    /// How many there are.
+    /// The number of frames.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
 
-    /// The port and bytes of one.
+    /// The port and bytes of frame `i`.
     pub fn get(&self, i: usize) -> (u32, &[u8]) {
         let (start, len, port) = self.index[i];
         (u32::from(port), &self.bytes[start as usize..start as usize + usize::from(len)])
@@ -47,40 +47,40 @@ pub fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// A frame that is being written, front to back.
+/// Writes a frame, front to back.
 #[derive(Clone, Debug, Default)]
 pub struct Writer(pub Vec<u8>);
 
 impl Writer {
-    /// Starts again.
+    /// Starts a new frame.
     pub fn clear(&mut self) -> &mut Writer {
         self.0.clear();
         self
     }
 
-    /// The lowest `N` bytes of a number, in network order.
+    /// Appends the lowest `N` bytes of a number, in network byte order.
     pub fn be<const N: usize>(&mut self, value: u64) -> &mut Writer {
         self.0.extend_from_slice(&value.to_be_bytes()[8 - N..]);
         self
     }
 
-    /// Destination, source, and a type unless there is none yet.
+    /// Appends the destination and source addresses; the type follows separately.
     pub fn ethernet(&mut self, dst: u64, src: u64) -> &mut Writer {
         self.be::<6>(dst).be::<6>(src)
     }
 
-    /// A VLAN tag.
+    /// Appends a VLAN tag, without the type that follows it.
     pub fn vlan(&mut self, vid: u64) -> &mut Writer {
         self.be::<2>(0x8100).be::<2>(vid)
     }
 
-    /// The type and an IPv4 header for `payload` bytes, with a right checksum.
+    /// Appends the EtherType and an IPv4 header for `payload` bytes, with a correct checksum.
     pub fn ipv4(&mut self, src: u32, dst: u32, protocol: u8, ttl: u8, payload: usize) -> &mut Writer {
         self.be::<2>(0x0800);
         self.ipv4_header(src, dst, protocol, ttl, payload)
     }
 
-    /// An IPv4 header alone.
+    /// Appends an IPv4 header alone.
     pub fn ipv4_header(&mut self, src: u32, dst: u32, protocol: u8, ttl: u8, payload: usize) -> &mut Writer {
         let start = self.0.len();
         self.be::<2>(0x4500).be::<2>(20 + payload as u64).be::<4>(0x4000);
@@ -90,7 +90,7 @@ impl Writer {
         self
     }
 
-    /// Fills up to `size` bytes; longer frames stay as they are.
+    /// Pads to `size` bytes; longer frames are left as they are.
     pub fn pad(&mut self, size: usize) -> &mut Writer {
         let len = self.0.len();
         self.0.extend((len..size).map(|i| i as u8));

@@ -1,6 +1,6 @@
-//! P4 programs made for one measurement each: how something grows with the number of tables, headers, fields.
+//! P4 programs generated for one measurement each: how cost grows with the number of tables, headers or fields.
 //!
-//! Every program sends what it gets to port 1; what it computes ends up in the frame, so that no pass may drop it.
+//! Every program sends its packets to port 1. What it computes is written to the frame, so that no pass may remove it.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ header udp_t { bit<16> srcPort; bit<16> dstPort; bit<16> length; bit<16> checksu
 header vxlan_t { bit<8> flags; bit<24> reserved; bit<24> vni; bit<8> reserved2; }
 ";
 
-/// A program of headers, metadata, parser states, ingress (with its locals) and what is emitted.
+/// A program of headers, metadata, parser states, ingress (with its locals) and emitted headers.
 fn program(headers: &str, metadata: &str, parser: &str, ingress: &str, emitted: &str) -> String {
     format!(
         "{FRONT}
@@ -46,8 +46,8 @@ V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeCheck
 const ETHERNET: &str = "    state start { packet.extract(hdr.ethernet); transition accept; }\n";
 const TUPLE: &str = "    state start { packet.extract(hdr.ethernet); packet.extract(hdr.ipv4); packet.extract(hdr.tcp); transition accept; }\n";
 
-/// One table `t` with the action `forward`, by the destination's address: `exact` on Ethernet's, `lpm` on IPv4's, `ternary` on
-/// the IPv4 5-tuple.
+/// One table `t` with the action `forward`, keyed by destination address: `exact` on Ethernet's, `lpm` on IPv4's,
+/// `ternary` on the IPv4 5-tuple.
 pub fn one_table(kind: &str, size: usize) -> String {
     let key = match kind {
         "exact" => "hdr.ethernet.dstAddr: exact;",
@@ -69,7 +69,7 @@ pub fn one_table(kind: &str, size: usize) -> String {
     program(headers, "", parser, &ingress, "packet.emit(hdr);")
 }
 
-/// One table `t` with these keys, of Ethernet and IPv6; its action writes a MAC address and a type.
+/// One table `t` with these keys of Ethernet and IPv6; its action writes a MAC address and a type.
 pub fn addressed(keys: &str, size: usize) -> String {
     let ingress = format!(
         "    action forward(bit<48> mac, bit<16> tag) {{
@@ -97,7 +97,7 @@ pub fn ranges(size: usize) -> String {
     program("ethernet_t ethernet; ipv4_t ipv4; tcp_t tcp;", "", TUPLE, &ingress, "packet.emit(hdr);")
 }
 
-/// Parses MPLS labels up to the bottom of the stack, of which there may be `n`, pops the first and emits the others.
+/// Parses at most `n` MPLS labels up to the bottom of the stack, pops the first and emits the others.
 pub fn stack(n: usize) -> String {
     let parser = "    state start { packet.extract(hdr.ethernet); transition labels; }
     state labels {
@@ -108,7 +108,7 @@ pub fn stack(n: usize) -> String {
     program(&format!("ethernet_t ethernet; mpls_t[{n}] mpls;"), "", parser, ingress, "packet.emit(hdr);")
 }
 
-/// `n` exact tables `t0`, `t1`, ... on the destination address; each adds a number.
+/// `n` exact tables `t0`, `t1`, ... on the destination address; the action of each adds a number.
 pub fn tables(n: usize) -> String {
     let mut ingress = String::new();
     for i in 0..n {
@@ -123,7 +123,7 @@ pub fn tables(n: usize) -> String {
     program("ethernet_t ethernet;", "bit<16> sum;", ETHERNET, &ingress, "packet.emit(hdr.ethernet);")
 }
 
-/// Headers in the order in which they stand in a frame, type and a field that is read.
+/// Headers in their order in a frame: type, name and a field that is read.
 const STACK: [(&str, &str, &str); 8] = [
     ("ethernet_t", "ethernet", "etherType"),
     ("vlan_t", "vlan", "etherType"),
@@ -134,7 +134,7 @@ const STACK: [(&str, &str, &str); 8] = [
     ("ipv4_t", "inner_ipv4", "identification"),
     ("tcp_t", "inner_tcp", "srcPort"),
 ];
-/// What says that the header at this place is followed by the next one.
+/// The field and value by which the header at this index announces the next one.
 const NEXT: [(&str, &str); 7] = [
     ("etherType", "0x8100"),
     ("etherType", "0x0800"),
@@ -145,7 +145,7 @@ const NEXT: [(&str, &str); 7] = [
     ("protocol", "6"),
 ];
 
-/// Parses the first `n` of eight headers, and adds up a field of each.
+/// Parses the first `n` of eight headers, and sums a field of each.
 pub fn parse(n: usize) -> String {
     let n = n.clamp(1, STACK.len());
     let headers: String = STACK[..n].iter().map(|(t, name, _)| format!("{t} {name}; ")).collect();
@@ -190,7 +190,7 @@ fn parameters() -> String {
     (0..8).map(|i| format!("bit<48> v{i}")).collect::<Vec<_>>().join(", ")
 }
 
-/// One table whose action sets `n` fields of Ethernet, IPv4 and TCP to what its entry says.
+/// One table whose action sets `n` fields of Ethernet, IPv4 and TCP to its entry's values.
 pub fn set(n: usize) -> String {
     let body: String = FIELDS[..n.clamp(1, 16)]
         .iter()
@@ -206,7 +206,7 @@ pub fn set(n: usize) -> String {
     program("ethernet_t ethernet; ipv4_t ipv4; tcp_t tcp;", "", TUPLE, &ingress, "packet.emit(hdr);")
 }
 
-/// One table whose action puts `n` MPLS labels behind Ethernet.
+/// One table whose action inserts `n` MPLS labels after Ethernet.
 pub fn add(n: usize) -> String {
     let mut body = String::new();
     for i in 0..n {
@@ -227,7 +227,7 @@ pub fn add(n: usize) -> String {
     program("ethernet_t ethernet; mpls_t[16] mpls;", "", ETHERNET, &ingress, "packet.emit(hdr);")
 }
 
-/// Parses `n` MPLS labels behind Ethernet and takes them away.
+/// Parses `n` MPLS labels after Ethernet and removes them.
 pub fn remove(n: usize) -> String {
     let (extracts, invalid): (String, String) =
         (0..n).map(|i| (format!("packet.extract(hdr.mpls[{i}]); "), format!("hdr.mpls[{i}].setInvalid(); "))).unzip();

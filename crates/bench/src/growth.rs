@@ -1,4 +1,4 @@
-//! How cycles grow with flows, entries, rules, tables, headers and fields (PISCES figures 8 to 11, and beyond).
+//! How cycles grow with flows, entries, rules, tables, headers and fields (PISCES figures 8 to 11, and more).
 
 use crate::compare;
 use crate::measure::{self, Plan};
@@ -10,15 +10,15 @@ use crate::workload::{Flows, ORACLE_FRAMES, Workload, generated, l2l3acl, statef
 use anyhow::{Context, Result};
 use datapath::EngineKind;
 
-/// What says which output is right.
+/// The subject whose output is the expected one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Oracle {
-    /// The C version, which is timed beside it.
+    /// The C version, which is timed too.
     C,
     /// The interpreter.
     Interpreter,
-    /// Code as it is right after loading, staged: where connections are too many for the interpreter. The same program with
-    /// fewer cells has a C version, and its row.
+    /// Code as directly after loading, with the staged strategy: for more connections than the interpreter can handle.
+    /// The same program with fewer cells has a C version, and a row of its own.
     Staged,
 }
 
@@ -27,24 +27,24 @@ struct Task {
     x: usize,
     line: String,
     workload: Box<dyn FnOnce() -> Workload>,
-    /// What it is held against.
+    /// What its output is compared with.
     oracle: Oracle,
-    /// Another than what is asked for.
+    /// A strategy other than the requested one.
     strategy: Option<jit::Strategy>,
 }
 
-/// A measurement over something that grows.
+/// A measurement over a variable that grows.
 pub struct Growth {
-    /// On the command line.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// For people.
+    /// Its title in tables.
     pub title: &'static str,
     x: &'static str,
     log: bool,
     tasks: fn(bool) -> Vec<Task>,
 }
 
-/// Powers of ten, or few small numbers.
+/// Powers of ten; for quick runs two small numbers.
 fn decades(quick: bool, from: usize, to: usize) -> Vec<usize> {
     if quick {
         return vec![from.max(1), from.max(1) * 10];
@@ -56,7 +56,7 @@ fn decades(quick: bool, from: usize, to: usize) -> Vec<usize> {
     all
 }
 
-/// A workload of a size.
+/// Makes a workload of a size.
 type Make = fn(usize) -> Workload;
 
 fn tasks_of(xs: &[usize], line: &str, make: Make) -> Vec<Task> {
@@ -70,8 +70,8 @@ fn tasks_of(xs: &[usize], line: &str, make: Make) -> Vec<Task> {
     xs.iter().map(task).collect()
 }
 
-/// Flows for a table of `n` entries: each asked for some times up to a million flows, and once beyond. Ten million take 0.8 GB as
-/// frames, less than the table.
+/// Number of flows for a table of `n` entries: up to a million flows each entry is hit several times, above that once.
+/// The frames of ten million flows take 0.8 GB, less than the table.
 fn flows_for(n: usize) -> usize {
     (4 * n).clamp(64, 1_000_000).max(n)
 }
@@ -88,17 +88,17 @@ fn flow_tasks(quick: bool) -> Vec<Task> {
     let xs = decades(quick, 1, 10_000_000);
     let mut all: Vec<Task> = xs.iter().map(|&x| task(Flows::Uniform(x), x, "uniform")).collect();
     all.extend(xs.iter().map(|&x| task(Flows::Zipf(x), x, "Zipf")));
-    // As many pairs of stations and routes, so that tables' entries are asked for as in the other curves, but no flow comes a second
-    // time before four million others were there: more than any cache of the processor, or of a switch, remembers.
+    // The number of pairs of stations and routes is the same, so that tables' entries are hit as in the other curves,
+    // but a flow repeats only after four million others: more than any cache of the processor, or of a switch, holds.
     let packets = if quick { 500 } else { 4_000_000 };
     all.extend(xs.iter().map(|&x| task(Flows::New { pairs: x, packets }, x, "all new")));
     all
 }
 
-/// What says how large the register of `stateful_firewall` is.
+/// The line that sets the size of the register of `stateful_firewall`.
 const CELLS: &str = "CELLS = 1 << 20;";
 
-/// Connections in a register of 256 MB, by both ways through the code.
+/// Connections in a register of 256 MB, with both strategies.
 fn connection_tasks(quick: bool) -> Vec<Task> {
     let large = |connections: usize| {
         let small = stateful_firewall::workload(Flows::Uniform(connections), 64, 1);
@@ -118,7 +118,7 @@ fn connection_tasks(quick: bool) -> Vec<Task> {
     xs.into_iter().flat_map(|x| ways.map(|way| task(x, way))).collect()
 }
 
-/// All of them.
+/// All measurements.
 pub const ALL: &[Growth] = &[
     Growth {
         name: "growth-flows",
@@ -223,7 +223,7 @@ pub const ALL: &[Growth] = &[
     },
 ];
 
-/// Holds a program without a C version against another engine, before and after it was compiled again.
+/// Compares a program without a C version with another engine, before and after it is recompiled.
 fn beside_oracle(
     oracle: Subject,
     subjects: &mut Vec<Subject>,
@@ -232,10 +232,10 @@ fn beside_oracle(
     options: &Options,
 ) -> Result<[u64; 3]> {
     subjects.push(oracle);
-    // What opens connections is there, too.
+    // Frames that open connections are among these.
     compare::all(subjects, &workload.odd, settings.batch)?;
     compare::some(subjects, &workload.frames, settings.batch, ORACLE_FRAMES)?;
-    // Every frame once, so that code is compiled for where packets go.
+    // Plays every frame once, so that the code is recompiled for the observed paths.
     let fates = compare::all(&mut subjects[..1], &workload.frames, settings.batch)?;
     subjects[0].settle(options);
     compare::some(subjects, &workload.frames, settings.batch, ORACLE_FRAMES)
@@ -244,7 +244,10 @@ fn beside_oracle(
     Ok(fates)
 }
 
-/// Measures all points of one.
+/// Measures all points of one measurement.
+///
+/// # Errors
+/// If a workload cannot be loaded, subjects differ, or the lock cannot be taken.
 pub fn run(growth: &Growth, settings: &Settings) -> Result<Curves> {
     let mut points = Vec::new();
     for task in (growth.tasks)(settings.quick) {
@@ -274,7 +277,7 @@ pub fn run(growth: &Growth, settings: &Settings) -> Result<Curves> {
             Plan { batch: settings.batch, rounds: 2, warm: 64, count: 256 }
         } else {
             let plan = Plan::for_frames(workload.frames.len(), settings.batch, settings.rounds.div_ceil(2));
-            // A set of flows beyond that is never seen twice in one turn anyway.
+            // A larger set of flows is not played twice in one turn anyway.
             Plan { count: plan.count.min(1_000_000), ..plan }
         };
         let all = with_lock(settings, || measure::interleaved(&mut subjects, &workload.frames, plan))?;

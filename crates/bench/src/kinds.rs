@@ -1,7 +1,7 @@
-//! Programs of one table, or of one construct, of kinds that the other rows have none of: wide exact keys, a number beside a prefix,
-//! ranges, many masks, many tables in a row, long header stacks.
+//! Programs of one table, or of one construct, of kinds that no other row has: wide exact keys, an exact field with a
+//! prefix, ranges, many masks, many tables in sequence, long header stacks.
 //!
-//! They show that lookups are general: what is there for one of the rows that programs have should help here, too.
+//! They test that lookups are general: a technique that exists for a row of a whole program should help here, too.
 
 use crate::compare;
 use crate::entry::{self, Is};
@@ -21,15 +21,15 @@ use std::sync::Arc;
 /// Flows of each kind.
 const FLOWS: [usize; 2] = [64, 20_000];
 const SEED: u64 = 1;
-/// A number beside a prefix has so many values.
+/// Number of values of the exact field beside a prefix.
 const VRFS: usize = 16;
 
-/// What is measured.
+/// A kind to be measured.
 struct Kind {
     title: &'static str,
-    /// Cycles for a packet, at most.
+    /// Most cycles per packet.
     bar: f64,
-    /// With so many entries and flows.
+    /// Makes the workload of this many entries and flows.
     workload: fn(entries: usize, flows: usize) -> Workload,
     entries: usize,
 }
@@ -131,13 +131,14 @@ fn frames(flows: usize, entries: usize, write: impl Fn(&mut Writer, usize, &mut 
     frames
 }
 
-/// IPv6 addresses of an entry.
+/// The two IPv6 addresses of an entry.
 fn addresses(i: usize) -> [u128; 2] {
     let mut rng = Random::stream(SEED, 0x5000_0000 + i as u64);
     [0, 1].map(|_| 0x2001_0db8 << 96 | u128::from(rng.next_u64()))
 }
 
-/// Fields of IPv6: the source with 32 bits of Ethernet's, both addresses, or all of that.
+/// Exact keys of IPv6: 32 bits of Ethernet's source and the IPv6 source (`fields` 1), both IPv6 addresses (2), or all
+/// three (3).
 fn wide(entries: usize, flows: usize, fields: usize) -> Workload {
     let all = ["hdr.ethernet.srcAddr[31:0]", "hdr.ipv6.srcAddr", "hdr.ipv6.dstAddr"];
     let which: &'static [usize] = [&[0usize, 1][..], &[1, 2], &[0, 1, 2]][fields - 1];
@@ -158,7 +159,7 @@ fn wide(entries: usize, flows: usize, fields: usize) -> Workload {
     })
 }
 
-/// A number of 12 bits, and an IPv4 prefix.
+/// An exact field of 12 bits, and an IPv4 prefix.
 fn vrf(entries: usize, flows: usize) -> Workload {
     let routes = Arc::new(tables::workload::ipv4_prefixes(entries, SEED));
     let keys = "hdr.ethernet.srcAddr[11:0]: exact @name(\"vrf\"); hdr.ipv6.dstAddr[31:0]: lpm @name(\"to\");";
@@ -172,13 +173,13 @@ fn vrf(entries: usize, flows: usize) -> Workload {
     workload(programs::addressed(keys, entries.max(1024)), frames, move |program, state| {
         routes.iter().enumerate().try_for_each(|(i, (address, len))| {
             let key = [("vrf", Is::Exact((i % VRFS) as u128)), ("to", Is::Prefix((*address).into(), *len))];
-            // Routes lead to a thousand next hops.
+            // The routes share a thousand next hops.
             entry::add(program, state, ("t", "forward"), 0, &key, &[i as u128 % 1000, i as u128 % 1000])
         })
     })
 }
 
-/// Ranges of both TCP ports, of up to `span` numbers.
+/// Ranges over both TCP ports, each of up to `span` numbers.
 fn ranges(entries: usize, flows: usize, span: u64) -> Workload {
     let range = move |i: usize| {
         let mut rng = Random::stream(SEED, 0x6000_0000 + i as u64);
@@ -200,7 +201,7 @@ fn ranges(entries: usize, flows: usize, span: u64) -> Workload {
     })
 }
 
-/// Three MPLS labels.
+/// Three MPLS labels, in a stack of `declared` elements.
 fn stack(flows: usize, declared: usize) -> Workload {
     let frames = frames(flows, 0, |w, _, rng| {
         w.ethernet(0x0200_5e00_0001, 0x0200_0000_0001).be::<2>(0x8847);
@@ -210,7 +211,7 @@ fn stack(flows: usize, declared: usize) -> Workload {
     workload(programs::stack(declared), frames, |_, _| Ok(()))
 }
 
-/// Cycles for a packet, in each round.
+/// Cycles per packet, by round.
 fn measured(kind: &Kind, flows: usize, settings: &Settings) -> Result<Vec<f64>> {
     let (entries, flows) = if settings.quick { (kind.entries.min(100), flows.min(100)) } else { (kind.entries, flows) };
     let workload = (kind.workload)(entries, flows);
@@ -230,7 +231,10 @@ fn measured(kind: &Kind, flows: usize, settings: &Settings) -> Result<Vec<f64>> 
     Ok(series.remove(0).rounds)
 }
 
-/// All kinds.
+/// Measures all kinds.
+///
+/// # Errors
+/// If a program cannot be loaded, differs from the interpreter, or the lock cannot be taken.
 pub fn kinds(title: &str, settings: &Settings) -> Result<Figures> {
     let mut figures = Vec::new();
     for kind in KINDS {

@@ -1,9 +1,10 @@
-//! What tables cost that packets write: `l2learn` with a million stations, and `conntrack` in a flood of new connections.
+//! The cost of tables that packets write: `l2learn` with a million stations, and `conntrack` in a flood of new
+//! connections.
 //!
-//! *Adding* plays frames each of which comes from a station that was not there before and goes to one that is. *Expiry* plays
-//! frames of stations that are there, with a clock of a million packets a second, and calls the housekeeping every tenth of a
-//! second of it on the same thread, in turns of 40 s with and without; each station expires after 30 s without a frame, so its timer
-//! is looked at about as often. *Flood* times batches of established connections, alone and in turn with batches that open new ones.
+//! *Adding* plays frames, each from a new station to a known one. *Expiry* plays frames of known stations on a clock of
+//! a million packets per second, and calls the housekeeping on the same thread every tenth of a second of that clock,
+//! in turns of 40 s with and without. A station expires after 30 s without a frame, so its timer is examined about as
+//! often. *Flood* times batches of established connections, alone and alternating with batches that open new ones.
 
 use crate::frames::{Frames, Writer};
 use crate::measure::Track;
@@ -18,11 +19,11 @@ use base::ids::TableId;
 use datapath::{EngineKind, Pipeline};
 use random::Random;
 
-/// The station that frames go to.
+/// The station that frames are sent to.
 const KNOWN: u64 = 0x0200_0000_0001;
-/// Microseconds of the clock for a batch at a million packets a second, and between two calls of the housekeeping.
+/// Microseconds of the clock between two calls of the housekeeping, at a million packets per second.
 const HOUSEKEEPING_US: u64 = 100_000;
-/// Bytes of key and parameter of a station: an address and a port.
+/// Bytes of a station's key and parameter: an address and a port.
 const STATION_BYTES: f64 = 6.0 + 2.0;
 
 fn load(program: &str, changes: &[(&str, String)], settings: &Settings) -> Result<Pipeline> {
@@ -42,7 +43,7 @@ fn stations(size: usize, expire_ms: u64, settings: &Settings) -> Result<Pipeline
     load("l2learn", &changes, settings)
 }
 
-/// Frames from `count` stations, in no order, to the known one; and that one's.
+/// Frames from `count` stations, in random order, to the known one; and a frame of the known one.
 fn station_frames(count: usize) -> (Frames, Frames) {
     let mut w = Writer::default();
     let mut frames = Frames::with_room(count, 64);
@@ -56,7 +57,8 @@ fn station_frames(count: usize) -> (Frames, Frames) {
     (frames, known)
 }
 
-/// Plays frames once, from a clock on; calls the housekeeping, if there is a state, as often as that says.
+/// Plays all frames once, with a clock that continues from `clock`. If a state is given, calls its housekeeping
+/// whenever that is due.
 fn play(track: &mut Track, subject: &mut Subject, frames: &Frames, clock: &mut u64, state: Option<&dyn PipelineState>) {
     let mut due = *clock + HOUSEKEEPING_US;
     let mut at = 0;
@@ -75,7 +77,10 @@ fn play(track: &mut Track, subject: &mut Subject, frames: &Frames, clock: &mut u
     }
 }
 
-/// All of them.
+/// Measures adding, expiry and flood.
+///
+/// # Errors
+/// If a program cannot be loaded, stations are missing afterwards, or the lock cannot be taken.
 pub fn learn(title: &str, settings: &Settings) -> Result<Figures> {
     let count = if settings.quick { 1000 } else { 1_000_000 };
     let (frames, known) = station_frames(count);
@@ -133,7 +138,7 @@ pub fn learn(title: &str, settings: &Settings) -> Result<Figures> {
     Ok(Figures { name: "learn".to_string(), title: title.to_string(), figures })
 }
 
-/// A TCP segment inside out.
+/// A TCP segment between an inside host and an outside server, in either direction.
 fn segment(w: &mut Writer, host: u32, port: u16, flags: u8, goes_out: bool) {
     const SERVER: u32 = 0xc000_0201;
     let (src, dst) = if goes_out { (host, SERVER) } else { (SERVER, host) };
@@ -150,7 +155,7 @@ fn segment(w: &mut Writer, host: u32, port: u16, flags: u8, goes_out: bool) {
         .pad(64);
 }
 
-/// Per cent by which batches of established connections take longer while others open as many new ones.
+/// The extra time of batches of established connections, in percent, while others open as many new connections.
 fn flood(settings: &Settings) -> Result<Vec<f64>> {
     const SYN: u8 = 2;
     const ACK: u8 = 16;

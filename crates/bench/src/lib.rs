@@ -1,30 +1,30 @@
-//! The benchmark of pipelines from memory: compiled P4 beside C that does the same by hand.
+//! The in-memory benchmark of pipelines: compiled P4 beside hand-written C for the same program.
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | [`workload`] | entries and frames for each program, from a seed |
-//! | [`entry`], [`frames`] | how both are written down, for P4 and C alike |
+//! | [`entry`], [`frames`] | their form, the same for P4 and C |
 //! | [`subject`] | what is measured: a loaded P4 program, or a C reference ([`mod@reference`]) |
-//! | [`compare`] | the same frames through two subjects: the same fates, ports and bytes, or the run ends; beside C, or the interpreter |
-//! | [`measure`] | the timed loop, turn by turn; ratios and whether their spread hides the answer |
-//! | [`rows`] | the table of the benchmark; [`workers`] and [`parts`] have rows of their own |
-//! | [`engine`] | the same through a worker's engine, for programs that replicate packets or have queues |
-//! | [`copies`] | what packets cost that are copied or go round |
+//! | [`compare`] | the same frames through two subjects: equal fates, ports and bytes, or the run fails; beside C, or the interpreter |
+//! | [`measure`] | the timed loop, with subjects in alternation; ratios, and whether their spread decides |
+//! | [`rows`] | the rows of the benchmark's table; [`workers`] and [`parts`] have rows of their own |
+//! | [`engine`] | the same through a worker's engine, for programs that replicate packets or use queues |
+//! | [`copies`] | the cost of copied, resubmitted and recirculated packets |
 //! | [`examples`] | rows of programs without a C version, most of which keep state |
-//! | [`growth`] | curves: flows, entries, rules, tables, headers, fields; some over [`generated`] programs |
-//! | [`cached`] | P4 tables and their flow cache, beside the same without |
+//! | [`growth`] | curves over flows, entries, rules, tables, headers, fields; some with [`generated`] programs |
+//! | [`cached`] | P4 tables with their flow cache, beside the same without |
 //! | [`openflow`] | OpenFlow tables and their flow cache, beside compiled P4 |
-//! | [`unrest`] | OpenFlow tables that change, and hostile packets |
-//! | [`changes`] | `l2l3acl` while one entry changes again and again |
-//! | [`kinds`] | kinds of tables that the other rows have none of |
-//! | [`passes`] | each pass alone, and left out |
-//! | [`updates`] | inserting, memory, compiling again |
-//! | [`report`] | terminal, CSV, SVG; [`plot`] draws bars, [`sheet`] reads what was written |
-//! | [`ports`] | plots of what `bench/ports/run.py` has measured |
+//! | [`unrest`] | OpenFlow tables under changes and hostile packets |
+//! | [`changes`] | `l2l3acl` while one entry changes repeatedly |
+//! | [`kinds`] | kinds of tables that no other row has |
+//! | [`passes`] | each pass alone, and all passes but one |
+//! | [`updates`] | insertion rate, memory, recompilation |
+//! | [`report`] | terminal, CSV, SVG; [`plot`] draws bars, [`sheet`] reads CSV files |
+//! | [`ports`] | plots of the readings of `bench/ports/run.py` |
 //!
-//! **Invariant:** whatever runs batches is called by one loop with the same buffers, frames and timing; only the function
-//! differs. Nothing is timed whose output was not compared, in the code that is timed: what is compiled again for where packets
-//! went is compared again ([`rows::compared`]).
+//! **Invariant:** every executor of batches is called by the same loop with the same buffers, frames and timing; only
+//! the function differs. Nothing is timed whose output was not compared, in the code that is timed: code that is
+//! recompiled for observed paths is compared again ([`rows::compared`]).
 //!
 //! The C sources are in `bench/reference/`; `build.rs` compiles them. Tests: `tests/quick.rs`.
 

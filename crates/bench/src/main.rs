@@ -1,4 +1,4 @@
-//! `sluice-bench`: runs what is asked for, or all; prints tables, writes CSV files and plots.
+//! `sluice-bench`: runs the named measurements, or all; prints tables, writes CSV files and plots.
 
 use anyhow::{Result, ensure};
 use bench::frames::Frames;
@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 use datapath::{Specialise, Without};
 use std::path::PathBuf;
 
-/// Packets of a batch unless something else is asked for.
+/// Default number of packets in a batch.
 const BATCH: u16 = 32;
 
 /// Measures compiled P4 programs from memory, beside hand-written C that does the same.
@@ -72,7 +72,7 @@ enum Command {
 }
 
 impl Args {
-    /// Options that change what is measured, as they are written.
+    /// The options that change what is measured, as written on the command line.
     fn options(&self) -> String {
         let mut all = Vec::new();
         if self.batch != BATCH {
@@ -93,10 +93,10 @@ impl Args {
     }
 }
 
-/// Measures what tables cost.
+/// Measures the cost of changes to tables.
 type Updates = fn(&str, &Settings) -> Result<Figures>;
 
-/// Something with a name on the command line.
+/// A measurement with a name on the command line.
 enum Item {
     /// A program beside its C version.
     Work(&'static Work),
@@ -104,9 +104,9 @@ enum Item {
     Sai,
     /// Two workers beside one.
     Workers(&'static str, usize, usize),
-    /// The same, with a program that keeps state.
+    /// Two workers beside one, with a program that keeps state.
     Scaling(&'static Scaling),
-    /// Packets that are copied or go round.
+    /// Packets that are copied, resubmitted or recirculated.
     Copies(&'static copies::Copies),
     /// A program without a C version.
     Examples(&'static examples::Examples),
@@ -114,19 +114,19 @@ enum Item {
     Cached(&'static cached::Cached),
     /// OpenFlow tables.
     OpenFlow(&'static openflow::OpenFlow),
-    /// The same under attack.
+    /// OpenFlow tables under attack.
     Attack(&'static unrest::Attack),
     /// Cycles by part.
     Parts,
-    /// A program by each way through its code.
+    /// A program with each strategy.
     Strategies(&'static str),
-    /// A program by each engine and way through its code.
+    /// A program with each engine and strategy.
     Engines(&'static str),
     /// A program for several architectures.
     Architectures(&'static str, fn(quick: bool) -> Workload),
-    /// What passes are worth.
+    /// The effect of each pass.
     Passes(&'static str),
-    /// What tables cost that change.
+    /// The cost of changes to tables.
     Updates(&'static str, &'static str, Updates),
     /// A curve.
     Growth(&'static growth::Growth),
@@ -139,11 +139,11 @@ struct Scaling {
     workload: fn(quick: bool) -> Workload,
 }
 
-/// Makes a workload; the flag asks for tiny counts.
+/// Makes a workload; `quick` makes tiny counts.
 type Make = fn(quick: bool) -> Workload;
 
 static ARCHITECTURES: [(&str, Make); 3] = [
-    // Without frames that are flooded: PNA has no multicast groups.
+    // Without flooded frames: PNA has no multicast groups.
     ("architectures-l2", |quick| Workload { odd: Frames::default(), ..(work_of("", "l2").workload)(quick) }),
     ("architectures-l3router", |quick| (work_of("", "l3router").workload)(quick)),
     ("architectures-firewall", |_| stateful_firewall::without_tables(Flows::Uniform(64), 64, 1)),
@@ -303,7 +303,7 @@ impl Item {
     }
 }
 
-/// The row whose program `passes-...` takes apart.
+/// The row whose program `passes-...` measures.
 fn passes_work(name: &str) -> &'static Work {
     let program = name.trim_start_matches("passes-");
     WORKS
@@ -312,7 +312,7 @@ fn passes_work(name: &str) -> &'static Work {
         .expect("passes are measured on programs with a row")
 }
 
-/// The row that `strategies-...` or `engines-...` measures in other ways.
+/// The row whose program `strategies-...` or `engines-...` measures.
 fn work_of(prefix: &str, name: &str) -> &'static Work {
     let row = name.trim_start_matches(prefix);
     WORKS.iter().find(|w| w.name == row).expect("strategies and engines are measured on rows")
@@ -329,7 +329,7 @@ fn main() -> Result<()> {
         items.iter().for_each(|i| println!("{:<24} {}", i.name(), i.title()));
         return Ok(());
     }
-    // A name that is one exactly means no other.
+    // A name that is an exact match selects only that item.
     let exactly = |name: &str| args.names.iter().any(|n| n == name);
     let partly =
         |name: &str| args.names.iter().any(|n| !Item::all().iter().any(|i| i.name() == n) && name.contains(n.as_str()));

@@ -1,9 +1,9 @@
-//! The timed loop, and what its numbers say.
+//! The timed loop and its statistics.
 //!
-//! [`Track`] plays frames to a subject, batch by batch. Each frame is copied into its buffer outside the timed part; what is
-//! timed is the call that runs a batch. Subjects take turns, round by round, on the same buffers, so that what else the
-//! machine does hits all of them; a turn begins with packets that are not timed, until the caches hold what this subject
-//! needs. Ratios are of medians over rounds.
+//! [`Track`] plays frames to a subject, batch by batch. Each frame is copied into its buffer outside the timed section;
+//! only the call that runs a batch is timed. Subjects alternate round by round on the same buffers, so that
+//! disturbances by the rest of the machine affect all of them. Each turn begins with untimed packets, until the caches
+//! hold what this subject needs. Ratios are of medians over rounds.
 
 use crate::frames::Frames;
 use crate::subject::Subject;
@@ -12,7 +12,7 @@ use datapath::timing::ticks;
 use ir::EntryKind;
 use pktio::{HeapPool, Packet, Pool};
 
-/// Buffers and a place in the frames.
+/// Packet buffers, and the batch made of them.
 pub struct Track {
     buffers: Vec<Packet>,
     home: Vec<usize>,
@@ -25,7 +25,7 @@ pub struct Track {
 }
 
 impl Track {
-    /// For batches of `size` packets.
+    /// Buffers for batches of `size` packets.
     pub fn new(size: usize) -> Track {
         let size = size.clamp(1, BATCH_MAX);
         let pool = HeapPool::new(size);
@@ -34,7 +34,8 @@ impl Track {
         Track { buffers, home, records: Vec::new(), words: 1, work: Box::new(Batch::new()), size, now_us: 0 }
     }
 
-    /// Gives every buffer its frame, from `first` on and round the end; returns how many there are.
+    /// Copies frames from number `first` on, wrapping around at the end, into the buffers; returns the number of
+    /// packets.
     pub fn fill(&mut self, frames: &Frames, first: usize, record_words: usize) -> usize {
         self.words = record_words.max(1);
         self.records.resize((self.words * self.size).max(self.records.len()), 0);
@@ -61,7 +62,7 @@ impl Track {
         self.size
     }
 
-    /// Runs the batch; returns what it took.
+    /// Runs the batch; returns its time in ticks.
     pub fn run(&mut self, subject: &mut Subject) -> u64 {
         let start = ticks();
         subject.executor.run(EntryKind::Ingress, &mut self.work);
@@ -70,7 +71,7 @@ impl Track {
         spent
     }
 
-    /// The bytes of packet `k` as they are now; `None` if the descriptor lies outside of its buffer.
+    /// The current bytes of packet `k`; `None` if the descriptor points outside its buffer.
     pub fn bytes(&mut self, k: usize) -> Option<&[u8]> {
         let (headroom, len) = (self.work.packets[k].headroom as usize, self.work.packets[k].len as usize);
         self.buffers[k].adjust(headroom, len).ok()?;
@@ -78,7 +79,7 @@ impl Track {
         same.then(|| self.buffers[k].data())
     }
 
-    /// Plays `warm` packets untimed, then `count` timed ones, from frame `at` on; cycles per packet.
+    /// Plays `warm` packets untimed, then `count` timed ones, from frame `at` on; returns cycles per packet.
     pub fn turn(&mut self, subject: &mut Subject, frames: &Frames, at: &mut usize, warm: usize, count: usize) -> f64 {
         let (mut spent, mut played) = (0, 0);
         while played < warm + count {
@@ -94,7 +95,7 @@ impl Track {
         spent as f64 / (batches * self.size) as f64
     }
 
-    /// How many packets of the last batch were sent, dropped, replicated.
+    /// How many packets of the last batch were sent, dropped and replicated.
     pub fn fates(&self) -> [u64; 3] {
         let mut fates = [0; 3];
         for desc in &self.work.packets[..self.size] {
@@ -108,40 +109,40 @@ impl Track {
     }
 }
 
-/// How much is played.
+/// How many packets are played.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Packets of a batch.
+    /// Packets per batch.
     pub batch: usize,
     /// Turns of each subject.
     pub rounds: usize,
-    /// Packets of a turn that are not timed.
+    /// Untimed packets at the start of a turn.
     pub warm: usize,
-    /// Packets of a turn that are.
+    /// Timed packets of a turn.
     pub count: usize,
 }
 
 impl Plan {
-    /// Rounds and batches as given. Turns are so long that each flow of a big set is timed once, and small sets often;
-    /// before, each flow is played once untimed (the first million, of more), since whoever had the turn before has
-    /// displaced what this one needs.
+    /// A plan with these rounds and batches. A turn is long enough to time each flow of a large set once, and those of
+    /// small sets often. Before that, each flow is played once untimed (at most a million packets, at least a quarter
+    /// of the timed ones), since the previous subject has displaced this one's data from the caches.
     pub fn for_frames(frames: usize, batch: usize, rounds: usize) -> Plan {
         let count = frames.clamp(50_000, 1_000_000);
         Plan { batch, rounds, warm: frames.min(1_000_000).max(count / 4), count }
     }
 
-    /// The turn of what needs a thousand times longer for a packet.
+    /// The plan for a subject that takes a thousand times longer per packet.
     fn for_slow(self) -> Plan {
         Plan { warm: self.batch, count: (self.count / 50).max(self.batch), ..self }
     }
 }
 
-/// Cycles per packet of one subject, round by round.
+/// One subject's cycles per packet, by round.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Series {
-    /// Whose.
+    /// The subject's name.
     pub name: String,
-    /// In the order of the rounds.
+    /// Cycles per packet, in the order of the rounds.
     pub rounds: Vec<f64>,
 }
 
@@ -151,7 +152,7 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The value below which this part of the numbers lies.
+/// The quantile of the numbers at `part` (0 to 1).
 pub fn quantile(values: &[f64], part: f64) -> f64 {
     let sorted = sorted(values);
     let at = (part * sorted.len().saturating_sub(1) as f64).round() as usize;
@@ -159,7 +160,7 @@ pub fn quantile(values: &[f64], part: f64) -> f64 {
 }
 
 impl Series {
-    /// The middle round.
+    /// The median over the rounds.
     pub fn median(&self) -> f64 {
         quantile(&self.rounds, 0.5)
     }
@@ -169,31 +170,32 @@ impl Series {
         quantile(&self.rounds, 0.0)
     }
 
-    /// The distance of the quartiles as a part of the median.
+    /// The interquartile range divided by the median.
     pub fn spread(&self) -> f64 {
         (quantile(&self.rounds, 0.75) - quantile(&self.rounds, 0.25)) / self.median()
     }
 }
 
-/// A ratio of two subjects in one run.
+/// The ratio of two subjects in one run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Ratio {
-    /// Of the medians.
+    /// The ratio of the medians.
     pub value: f64,
-    /// The quartiles of the rounds' own ratios.
+    /// The lower quartile of the rounds' ratios.
     pub low: f64,
-    /// As `low`.
+    /// Their upper quartile.
     pub high: f64,
 }
 
 impl Ratio {
-    /// `a` to `b`.
+    /// The ratio of `a` to `b`.
     pub fn new(a: &Series, b: &Series) -> Ratio {
         let each: Vec<f64> = a.rounds.iter().zip(&b.rounds).map(|(a, b)| a / b).collect();
         Ratio { value: a.median() / b.median(), low: quantile(&each, 0.25), high: quantile(&each, 0.75) }
     }
 
-    /// Against a bar: `at_most`, or at least. Half of the rounds being on either side of it means that nobody knows.
+    /// Compares the ratio with a bar, an upper limit if `at_most`, else a lower one. If the bar lies between the
+    /// quartiles, the spread hides the answer.
     pub fn verdict(&self, bar: f64, at_most: bool) -> &'static str {
         let (passes, hides) =
             (if at_most { self.value <= bar } else { self.value >= bar }, self.low < bar && bar < self.high);
@@ -205,7 +207,7 @@ impl Ratio {
     }
 }
 
-/// Lets the subjects take turns on the same frames.
+/// Times the subjects in alternation on the same frames.
 pub fn interleaved(subjects: &mut [Subject], frames: &Frames, plan: Plan) -> Vec<Series> {
     let mut track = Track::new(plan.batch);
     let mut places = vec![0; subjects.len()];

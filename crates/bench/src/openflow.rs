@@ -1,10 +1,11 @@
-//! OpenFlow tables (`p4/openflow.p4` of crate `bridge`) and their flow cache: cycles for a received packet of 64 bytes, from the
-//! batch to the ports' buffers ([`crate::engine`]).
+//! OpenFlow tables (`p4/openflow.p4` of crate `bridge`) and their flow cache: cycles per received 64-byte packet, from
+//! the batch to the ports' buffers ([`crate::engine`]).
 //!
-//! Before anything is timed, frames go through the machine code with the cache and through the interpreter without one; the same
-//! must leave by the same ports. `l2l3acl` as OpenFlow tables is also held against the P4 program of that name.
+//! Before anything is timed, frames go through the machine code with the cache and through the interpreter without one;
+//! the same packets must be sent to the same ports. `l2l3acl` as OpenFlow tables is also compared with the P4 program
+//! of that name.
 //!
-//! A switch receives bursts by port, so frames are put into the order of whole batches by each port in turn.
+//! A switch receives bursts by port, so frames are arranged as whole batches of each port in turn.
 
 use crate::engine::{self, Subject};
 use crate::entry::Entry;
@@ -25,28 +26,28 @@ use random::Random;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Ports are 1 to this.
+/// The highest port number; the lowest is 1.
 const PORTS: u32 = 24;
-/// Frames that the interpreter gets, of many.
+/// Most frames that are played to the interpreter.
 const ORACLE: usize = 2048;
-/// Frames of rows whose every packet is a new flow: more than a cache holds.
+/// Frames of rows in which every packet is of a new flow: more than a cache holds.
 const FRESH: usize = 100_000;
-/// For so long at most a cache learns before a row is timed: traces have an eighth of the time.
+/// Most time that a cache may learn before a row is timed. Traces may use an eighth of the worker's time.
 const WARM: Duration = Duration::from_secs(60);
 pub(crate) const IPV4: u128 = 0x800;
 
-/// What is measured.
+/// What a row measures.
 #[derive(Clone, Copy)]
 enum What {
-    /// `l2l3acl` with traffic of so many flows, beside the P4 program.
+    /// `l2l3acl` with traffic of this many flows, beside the P4 program.
     L2l3acl(usize),
-    /// Tables with many masks and so many flows, beside the same without the cache.
+    /// Tables with many masks and this many flows, beside the same without the cache.
     Ternary(usize),
-    /// The same, with packets that are all of new flows.
+    /// Tables with many masks, with every packet of a new flow.
     Fresh,
     /// From port to port, beside a P4 program.
     Port,
-    /// `NORMAL` between learned stations, beside a P4 program that sends to a port.
+    /// The port `NORMAL` between learned stations, beside a P4 program that sends to a port.
     Normal,
 }
 
@@ -54,12 +55,12 @@ enum What {
 pub struct OpenFlow {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, for people.
+    /// Its title in tables.
     pub title: &'static str,
     what: What,
-    /// The bar of cycles, if there is one.
+    /// Most cycles per packet, if limited.
     cycles: Option<f64>,
-    /// The bar of the ratio, if there is one.
+    /// Highest ratio, if limited.
     ratio: Option<f64>,
 }
 
@@ -116,7 +117,7 @@ pub const ALL: &[OpenFlow] = &[
     },
 ];
 
-/// A switch of which a bridge only asks the time.
+/// A host of a bridge that provides nothing but the time.
 struct Alone;
 
 impl bridge::Host for Alone {
@@ -149,7 +150,7 @@ impl bridge::Host for Alone {
     fn wake(&self, _: u64) {}
 }
 
-/// What flows are made with.
+/// Builds flows for a bridge.
 pub(crate) struct Tables<'a>(pub(crate) &'a Bridge);
 
 impl Tables<'_> {
@@ -163,14 +164,17 @@ impl Tables<'_> {
         Ok(())
     }
 
-    /// These fields, whole.
+    /// A match on these fields with full masks.
+    ///
+    /// # Errors
+    /// If there is no such field.
     pub(crate) fn exact(&self, terms: &[(&str, u128)]) -> Result<Match> {
         let mut matching = Match::any();
         terms.iter().try_for_each(|(name, value)| self.add_term(&mut matching, name, *value, u128::MAX))?;
         Ok(matching)
     }
 
-    /// What a flow has in common with others under masks of sources, destinations and ports.
+    /// A match on a five-tuple under masks of source, destination and ports.
     pub(crate) fn five_tuple(&self, about: Tuple, (src, dst, sport, dport): (u32, u32, u16, u16)) -> Result<Match> {
         let names = if about.protocol == 6 { ["tcp_src", "tcp_dst"] } else { ["udp_src", "udp_dst"] };
         let mut matching = self.exact(&[("eth_type", IPV4), ("ip_proto", about.protocol.into())])?;
@@ -193,6 +197,9 @@ impl Tables<'_> {
     }
 
     /// Adds a flow; without actions and a next table it drops.
+    ///
+    /// # Errors
+    /// If the bridge refuses the flow.
     pub(crate) fn add(
         &self,
         (table, priority): (u8, u16),
@@ -228,7 +235,7 @@ pub(crate) fn output(port: u32) -> Action {
 /// Adds the flows of a row.
 pub(crate) type Fill<'a> = &'a dyn Fn(&Tables<'_>) -> Result<()>;
 
-/// A bridge with flows.
+/// A bridge with its flows and a subject that runs them.
 pub(crate) struct Switch {
     pub(crate) bridge: Arc<Bridge>,
     pub(crate) flows: Arc<bridge::processor::Pipeline>,
@@ -243,7 +250,7 @@ impl Switch {
         self.flows.stats().first().map(|(_, stats)| *stats).unwrap_or_default()
     }
 
-    /// Plays all frames again and again until the cache learns nothing more.
+    /// Plays all frames repeatedly until the cache learns nothing more.
     pub(crate) fn warm(&mut self, frames: &Frames, settings: &Settings) {
         let begin = Instant::now();
         let longest = if settings.quick { Duration::from_millis(100) } else { WARM };
@@ -283,7 +290,7 @@ pub(crate) fn switch(
     Ok(Switch { bridge, flows, subject: Subject::of_pipeline(name, pipeline, 1).in_real_time() })
 }
 
-/// The bridge with its cache, held against the interpreter without one, before it is compiled again and after.
+/// The bridge with its cache, compared with the interpreter without one, before and after it is recompiled.
 pub(crate) fn compared(
     title: &str,
     use_: CacheUse,
@@ -309,7 +316,7 @@ pub(crate) fn compared(
     Ok((Switch { bridge: machine.bridge, flows: machine.flows, subject }, fates))
 }
 
-/// Frames as whole batches by each port in turn. The last batch of a port begins again with its first frames.
+/// Arranges frames as whole batches of each port in turn. The last batch of a port is filled up with its first frames.
 pub(crate) fn bursts(frames: &Frames, batch: usize) -> Frames {
     let mut by_port: Vec<Vec<usize>> = Vec::new();
     for i in 0..frames.len() {
@@ -330,7 +337,7 @@ pub(crate) fn bursts(frames: &Frames, batch: usize) -> Frames {
     result
 }
 
-/// The first frames, for the interpreter.
+/// The first `count` frames, for the interpreter.
 pub(crate) fn first(frames: &Frames, count: usize) -> Frames {
     let mut result = Frames::default();
     (0..frames.len().min(count)).for_each(|i| {
@@ -340,7 +347,7 @@ pub(crate) fn first(frames: &Frames, count: usize) -> Frames {
     result
 }
 
-/// The tables of [`l2l3acl_flows`].
+/// The numbers of the tables of [`l2l3acl_flows`].
 mod table {
     pub const VLAN_INGRESS: u8 = 0;
     pub const LEARNING: u8 = 1;
@@ -352,8 +359,8 @@ mod table {
     pub const VLAN_EGRESS: u8 = 7;
 }
 
-/// The entries of the P4 program `l2l3acl` as flows. `reg0` is the VLAN, `reg1` the next hop, `reg2` the port. Features that no frame
-/// of the workload uses are left out: flooding, digests, and ports to which nothing is forwarded.
+/// The entries of the P4 program `l2l3acl` as flows. `reg0` is the VLAN, `reg1` the next hop, `reg2` the port. Features
+/// that no frame of the workload uses are left out: flooding, digests, and ports that nothing is forwarded to.
 fn l2l3acl_flows(workload: &Workload, tables: &Tables<'_>) -> Result<()> {
     use table::*;
     for (at, next) in [(LEARNING, ROUTABLE), (ROUTABLE, SWITCHING), (ACL, VLAN_EGRESS)] {
@@ -424,12 +431,13 @@ fn l2l3acl_flow(kind: &str, entry: &Entry, tables: &Tables<'_>) -> Result<()> {
             tables.add_term(&mut matching, "vlan_vid", 0x1000, 0x1000)?;
             tables.add((VLAN_EGRESS, 2), matching, vec![tagged, send], None)
         }
-        // Drops, as a miss does.
+        // Dropped, like a miss.
         _ => Ok(()),
     }
 }
 
-/// A rule of the access list. OpenFlow matches ports only of a known protocol, so one about ports of any protocol is two flows.
+/// A rule of the access list. OpenFlow can match ports only of a given protocol, so a rule on ports of any protocol
+/// becomes two flows.
 fn rule(entry: &Entry, is_permitted: bool, tables: &Tables<'_>) -> Result<()> {
     let [src, dst, protocol, sport, dport] =
         std::array::from_fn(|i| (u128::from(entry.key[i]), u128::from(entry.mask[i])));
@@ -455,7 +463,7 @@ fn rule(entry: &Entry, is_permitted: bool, tables: &Tables<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A five-tuple of the ternary tables' traffic: protocol and ports are never what no flow can match.
+/// A five-tuple of the ternary tables' traffic. The protocol is TCP or UDP, whose ports flows can match.
 #[derive(Clone, Copy)]
 pub(crate) struct Tuple {
     pub(crate) src: u32,
@@ -476,7 +484,7 @@ pub(crate) fn tuple(flow: u64) -> Tuple {
     }
 }
 
-/// So many flows by port 1.
+/// A frame for each of `flows` flows, all received by port 1.
 pub(crate) fn tuples(flows: usize) -> Frames {
     let mut w = Writer::default();
     let mut frames = Frames::with_room(flows, 64);
@@ -487,17 +495,17 @@ pub(crate) fn tuples(flows: usize) -> Frames {
     frames
 }
 
-/// A frame of a flow.
+/// Writes a frame of a flow.
 pub(crate) fn write_tuple(w: &mut Writer, Tuple { src, dst, protocol, sport, dport }: Tuple) {
     w.clear().ethernet(0x0200_0000_0001, 0x0200_0000_0002).ipv4(src, dst, protocol, 64, 30);
     w.be::<2>(sport.into()).be::<2>(dport.into());
     w.pad(64);
 }
 
-/// Tables and, of each, masks and rules for a mask.
+/// Number of tables, masks per table, and rules per mask.
 pub(crate) const TERNARY: (u8, usize, usize) = (15, 20, 10);
 
-/// A table's masks: of sources, destinations and ports.
+/// A table's masks: of source, destination and ports.
 pub(crate) fn masks(table: u8) -> Vec<(u32, u32, u16, u16)> {
     let mut random = Random::stream(8, table.into());
     let mut all = Vec::new();
@@ -512,7 +520,8 @@ pub(crate) fn masks(table: u8) -> Vec<(u32, u32, u16, u16)> {
     all
 }
 
-/// Each table writes a register and goes on to the next; the last one sends. Rules are about flows of the traffic, so some match.
+/// Each table writes a register and continues with the next; the last one sends. Rules are made from flows of the
+/// traffic, so some match.
 fn ternary_flows(tables: &Tables<'_>) -> Result<()> {
     let last = TERNARY.0 - 1;
     for table in 0..TERNARY.0 {
@@ -534,7 +543,7 @@ fn ternary_flows(tables: &Tables<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A port's frames between stations; who is at port 1 and 2 has an even and an odd number.
+/// Frames between stations; those at port 1 have even numbers, those at port 2 odd ones.
 fn stations(flows: u64) -> Frames {
     let mut w = Writer::default();
     let mut frames = Frames::default();
@@ -546,13 +555,16 @@ fn stations(flows: u64) -> Frames {
     frames
 }
 
-/// A median with quartiles, as what is held against a bar.
+/// A median with quartiles, in the form that is compared with a bar.
 pub(crate) fn cycles(series: &Series) -> Ratio {
     let at = |part| quantile(&series.rounds, part);
     Ratio { value: at(0.5), low: at(0.25), high: at(0.75) }
 }
 
 /// Measures a row.
+///
+/// # Errors
+/// If subjects cannot be loaded or differ, or the lock cannot be taken.
 pub fn run(row: &OpenFlow, settings: &Settings) -> Result<Row> {
     match row.what {
         What::L2l3acl(flows) => l2l3acl_row(row, flows, settings),
@@ -632,7 +644,7 @@ fn l2l3acl_row(row: &OpenFlow, flows: usize, settings: &Settings) -> Result<Row>
     beside(row, both, &frames, fates, settings)
 }
 
-/// Times two subjects and holds the first against the bars.
+/// Times two subjects and compares the first with the row's bars.
 fn beside(
     row: &OpenFlow,
     mut subjects: [Subject; 2],

@@ -1,4 +1,4 @@
-//! What a run says about where it was made.
+//! The origin of a run's results: machine, sources, time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,17 +7,17 @@ fn field(text: &str, name: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_string())
 }
 
-/// Ticks of the clock that everything is measured with, per second.
+/// Ticks per second of the clock that all measurements use.
 pub fn ticks_per_second() -> f64 {
     let (start, from) = (std::time::Instant::now(), datapath::timing::ticks());
     std::thread::sleep(std::time::Duration::from_millis(50));
     (datapath::timing::ticks() - from) as f64 / start.elapsed().as_secs_f64()
 }
 
-/// The commit that this program was built from, with `-dirty` behind it if there were changes; `unknown` outside of git.
+/// The commit that this program was built from, followed by `-dirty` if there were changes; `unknown` outside git.
 pub const SOURCES: &str = env!("SLUICE_SOURCES");
 
-/// The time, as `2026-01-31T12:00Z`.
+/// The current UTC time, as `2026-01-31T12:00Z`.
 pub fn now() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     time(seconds)
@@ -41,7 +41,7 @@ fn time(seconds: u64) -> String {
     format!("{year}-{:02}-{:02}T{:02}:{:02}Z", month + 1, days + 1, minutes / 60, minutes % 60)
 }
 
-/// Processor, system, compilers and commit, one line each.
+/// Processor, operating system, compilers and commit, one line each.
 pub fn lines() -> Vec<String> {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = field(&cpuinfo, "model name").unwrap_or_else(|| "unknown processor".to_string());

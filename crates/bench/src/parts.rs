@@ -1,13 +1,14 @@
-//! Cycles of `l2l3acl` by part: the program cut short, more of it each time, and the differences.
+//! Cycles of `l2l3acl` by part: versions of the program that are cut short, each longer than the one before, and the
+//! differences.
 //!
-//! - *nothing*: nothing is parsed, every frame goes to one port: the loop over the batch, receiving and sending.
-//! - *parse*: all headers, and every field that the program matches on is read.
-//! - *match*: all tables, whose actions do only what other tables match on.
-//! - *act and deparse*: the program. A write to a header is a store into the frame and a tag moves its head: what other
-//!   switches do in two steps is one here, so there is no line between the two to measure at.
+//! - *nothing*: nothing is parsed and every frame goes to one port: the loop over the batch, receiving and sending.
+//! - *parse*: all headers are parsed, and every field that the program matches on is read.
+//! - *match*: all tables are applied, with actions that do only what other tables match on.
+//! - *act and deparse*: the whole program. A write to a header is a store into the frame, and adding or removing a tag
+//!   moves the frame's start: two steps of other switches are one here, so there is no boundary to measure at.
 //!
-//! The compiler sees each cut as a program of its own and leaves out what that does not need, so a part's cost is what it
-//! adds, not what it would take alone.
+//! The compiler sees each version as a program of its own and omits what it does not need. A part's cost is therefore
+//! what it adds, not what it would take alone.
 
 use crate::measure::{Ratio, Series};
 use crate::rows::{Bar, Row, Settings, compared, timed};
@@ -17,7 +18,7 @@ use crate::workload::Workload;
 use anyhow::{Context, Result, ensure};
 use std::sync::Arc;
 
-/// Replaces what stands from `from` up to `to`, which must be there.
+/// Replaces the text from `from` up to `to`, both of which must occur.
 fn cut(text: &str, from: &str, to: &str, new: &str) -> Result<String> {
     let start = text.find(from).with_context(|| format!("l2l3acl has no `{from}`"))?;
     let end = start + text[start..].find(to).with_context(|| format!("l2l3acl has no `{to}` behind `{from}`"))?;
@@ -32,7 +33,7 @@ fn matching(full: &str) -> Result<String> {
     let mut text = cut(full, "        ipv4_forward(", "    }", "")?;
     text = cut(&text, "VerifyIpv4Checksum()", ", MyIngress()", "EmptyVerifyChecksum()")?;
     text = cut(&text, "        update_ipv4_checksum(", "    }\n}\n\nV1Switch", "")?;
-    // Which action ran is told in metadata that decides something, so that nothing becomes superfluous.
+    // Metadata that a later decision depends on records which action ran, so that no table becomes removable.
     text = cut(&text, "        vlan_push(", "    }\n\n    action untagged", "        meta.next_hop = 1;\n")?;
     text = cut(&text, "        vlan_pop(", "    }\n\n    table", "        meta.next_hop = 2;\n")?;
     cut(
@@ -43,7 +44,7 @@ fn matching(full: &str) -> Result<String> {
     )
 }
 
-/// The program's parser, and the fields of its keys.
+/// The program's parser, and reads of the fields of its keys.
 fn parsing(full: &str) -> Result<String> {
     let ingress = "    apply {
         bit<48> seen = hdr.ethernet.dstAddr ^ hdr.ethernet.srcAddr ^ (bit<48>)meta.vid ^
@@ -61,7 +62,11 @@ fn parsing(full: &str) -> Result<String> {
     cut(&text, EGRESS_BODY.0, EGRESS_BODY.1, "    apply { }\n}\n\n")
 }
 
-/// Measures the cuts.
+/// Measures the parts.
+///
+/// # Errors
+/// If the program's text has changed so that it cannot be cut, a version cannot be loaded or differs from the
+/// interpreter, or the lock cannot be taken.
 pub fn run(title: &str, workload: &Workload, settings: &Settings) -> Result<Row> {
     let Source::File(path) = &workload.source else { anyhow::bail!("only programs in files are cut") };
     let full = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -81,7 +86,7 @@ pub fn run(title: &str, workload: &Workload, settings: &Settings) -> Result<Row>
             Workload { kinds: &[], entries: Arc::new(|_| {}), ..cut }
         };
         let context = || format!("the cut after {name}");
-        // Each cut is a program of its own, which the interpreter runs, too.
+        // Each version is a program of its own, which the interpreter runs, too.
         let subject = subject::sluice(name, &cut, &settings.options).with_context(context)?;
         let mut both = vec![subject, subject::interpreter(&cut, &settings.options)?];
         fates = compared(&context(), &mut both, workload, settings)?;

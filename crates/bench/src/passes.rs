@@ -1,7 +1,8 @@
-//! What each optimisation of `datapath::optimisations` is worth: none, each alone, all but one, all (PISCES table 5, PVPP table
-//! 1).
+//! The effect of each optimisation of `datapath::optimisations`: none, each alone, all but one, all (PISCES table 5,
+//! PVPP table 1).
 //!
-//! All variants of a program are held against each other packet by packet, like any two subjects, before they are timed.
+//! All variants of a program are compared with one another packet by packet, like any two subjects, before they are
+//! timed.
 
 use crate::measure::Ratio;
 use crate::rows::{Bar, Row, Settings, compared, timed};
@@ -10,7 +11,7 @@ use crate::workload::Workload;
 use anyhow::{Context, Result};
 use datapath::{CodeOptions, Without};
 
-/// What is compared, and how it is compiled: first with everything.
+/// The names and options of the variants; the first has all optimisations.
 fn variants(base: &Options) -> Vec<(String, Options)> {
     let without = |w: Without| {
         let mut options = base.clone();
@@ -38,7 +39,10 @@ fn variants(base: &Options) -> Vec<(String, Options)> {
     all
 }
 
-/// Measures all variants of one program; ratios are to everything.
+/// Measures all variants of one program; ratios are to the variant with all optimisations.
+///
+/// # Errors
+/// If a variant cannot be loaded, variants differ, or the lock cannot be taken.
 pub fn run(title: &str, workload: &Workload, settings: &Settings) -> Result<Row> {
     let mut subjects = Vec::new();
     for (name, options) in variants(&settings.options) {

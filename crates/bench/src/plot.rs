@@ -1,7 +1,7 @@
-//! Plots that are no curves: bars beside their names, and points on a logarithmic axis. SVG, by `plotters`.
+//! Plots other than curves: bars with their names, and points on a logarithmic axis. SVG, by `plotters`.
 //!
-//! Bars lie: names stand left of them, however many there are, so nobody compares colours with a legend. A thin line goes from
-//! the least to the most reading.
+//! Bars are horizontal with their names on the left, however many there are, so that no legend of colours is needed. A
+//! thin line goes from the lowest to the highest reading.
 
 use crate::measure::quantile;
 use anyhow::Result;
@@ -12,27 +12,27 @@ use std::path::Path;
 /// A bar, or points on a line.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bar {
-    /// What was measured.
+    /// Its name.
     pub name: String,
-    /// Of bars: each reading. Of points: they.
+    /// For a bar, all readings; else the points.
     pub values: Vec<f64>,
 }
 
 /// Bars under one heading, which may be empty.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Group {
-    /// What they share.
+    /// The heading.
     pub heading: String,
-    /// They.
+    /// The bars.
     pub bars: Vec<Bar>,
 }
 
-/// What a plot says around its bars.
+/// The texts around a plot's bars.
 #[derive(Clone, Copy, Debug)]
 pub struct Legend<'a> {
-    /// Above.
+    /// The title, above.
     pub title: &'a str,
-    /// Under the axis.
+    /// The unit, under the axis.
     pub unit: &'a str,
 }
 
@@ -43,13 +43,13 @@ const RIGHT: i32 = 70;
 const BAR: i32 = 20;
 const HEADING: i32 = 26;
 const GAP: i32 = 10;
-/// Pixels of a letter, about.
+/// Approximate width of a letter, in pixels.
 const LETTER: i32 = 7;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// A number with three digits that count.
+/// A number with three significant digits.
 pub fn digits(x: f64) -> String {
     match x.abs() {
         a if a >= 100.0 => format!("{x:.0}"),
@@ -58,7 +58,7 @@ pub fn digits(x: f64) -> String {
     }
 }
 
-/// Where things are: the left edge of bars, and the value that is at the right edge.
+/// The horizontal scale: the left edge of bars in pixels, and the values at the left and the right edge.
 struct Scale {
     left: i32,
     low: f64,
@@ -76,7 +76,7 @@ impl Scale {
         self.left + (part * f64::from(WIDTH - RIGHT - self.left)).round() as i32
     }
 
-    /// Where the axis has numbers: at steps of 1, 2 or 5 times a power of ten, or at powers of ten.
+    /// The axis' labelled values: multiples of 1, 2 or 5 times a power of ten, or powers of ten.
     fn ticks(&self) -> Vec<f64> {
         let power = |x: f64| 10f64.powf(x);
         if self.log {
@@ -141,7 +141,10 @@ fn draw(path: &Path, legend: Legend<'_>, groups: &[Group], log: bool, one: &Pain
 /// Draws one bar at a height.
 type Painter = dyn Fn(&Area<'_>, &Scale, &Bar, i32, &RGBAColor) -> Drawn<()>;
 
-/// Draws bars: as long as the median, with a line from the least to the most.
+/// Draws bars: as long as the median, with a line from the lowest to the highest reading.
+///
+/// # Errors
+/// If the file cannot be written.
 pub fn bars(path: &Path, legend: Legend<'_>, groups: &[Group]) -> Result<()> {
     let one = |area: &Area<'_>, scale: &Scale, bar: &Bar, y: i32, colour: &RGBAColor| -> Drawn<()> {
         let [least, median, most] = [0.0, 0.5, 1.0].map(|part| quantile(&bar.values, part));
@@ -160,6 +163,9 @@ pub fn bars(path: &Path, legend: Legend<'_>, groups: &[Group]) -> Result<()> {
 }
 
 /// Draws points on a logarithmic axis, with a line from the first to the last.
+///
+/// # Errors
+/// If the file cannot be written.
 pub fn points(path: &Path, legend: Legend<'_>, groups: &[Group]) -> Result<()> {
     let one = |area: &Area<'_>, scale: &Scale, bar: &Bar, y: i32, colour: &RGBAColor| -> Drawn<()> {
         let middle = y + BAR / 2 - 1;

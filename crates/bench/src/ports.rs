@@ -1,14 +1,14 @@
-//! Plots of the benchmark through ports: reads the lines that `bench/ports/run.py` writes, one for each single reading.
+//! Plots of the benchmark through ports, from the CSV file of `bench/ports/run.py`, which has a line for each reading.
 //!
-//! One file for each workload and kind of ports, `ports-WORK-LINK.svg`: a group of bars for each size and direction. Another
-//! one, `ports-WORK-LINK-latency.svg`, where something was measured at a part of its highest rate.
+//! One file for each workload and kind of ports, `ports-WORK-LINK.svg`, with a group of bars for each frame size and
+//! direction; and another, `ports-WORK-LINK-latency.svg`, where something was measured at a part of its highest rate.
 
 use crate::plot::{self, Bar, Group, Legend};
 use crate::sheet::Sheet;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
-/// Where the columns are.
+/// The indices of the columns.
 struct Columns {
     work: usize,
     link: usize,
@@ -35,7 +35,7 @@ impl Columns {
         })
     }
 
-    /// What a line is about: a size of frames and their direction, in words.
+    /// A line's frame size and direction, in words.
     fn heading(&self, line: &[String]) -> String {
         let size = match line[self.size].as_str() {
             "imix" => "IMIX".to_string(),
@@ -54,7 +54,7 @@ impl Columns {
     }
 }
 
-/// The member of a list with this name, in the order in which they come first.
+/// The list's member that `is` selects; added at the end if there is none.
 fn named<T>(all: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
     let at = all.iter().position(is).unwrap_or_else(|| {
         all.push(new());
@@ -63,7 +63,7 @@ fn named<T>(all: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) 
     &mut all[at]
 }
 
-/// Lines of one plot, as groups of bars.
+/// The lines of one plot, as groups of bars.
 fn groups(
     lines: &[&Vec<String>],
     columns: &Columns,
@@ -85,7 +85,10 @@ fn number(text: &str) -> Result<f64> {
     text.parse().with_context(|| format!("`{text}` is no number"))
 }
 
-/// Draws all plots of a file; where they are.
+/// Draws all plots of a file; returns their paths.
+///
+/// # Errors
+/// If the file cannot be read or lacks a column, or a plot cannot be written.
 pub fn plots(file: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
     let csv = Sheet::read(file)?;
     let columns = Columns::of(&csv).with_context(|| file.display().to_string())?;
@@ -115,7 +118,7 @@ pub fn plots(file: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
             plot::bars(&path, Legend { title: &title, unit }, &groups)?;
             paths.push(path);
         }
-        // A column is empty where nothing came back.
+        // The field is empty where no packet came back.
         let latency = |l: &[String]| -> Result<Vec<f64>> {
             columns.latencies.iter().map(|&c| &l[c]).filter(|t| !t.is_empty()).map(|t| number(t)).collect()
         };

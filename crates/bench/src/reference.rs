@@ -1,6 +1,6 @@
-//! The C references: what `bench/reference/reference.h` declares, and safe calls.
+//! Safe wrappers of the C references, which `bench/reference/reference.h` declares.
 //!
-//! A [`Reference`] owns its state and gives it back. It runs batches as compiled programs do, behind the same trait. Layouts
+//! A [`Reference`] owns its state and frees it. It runs batches behind the same trait as compiled programs. The layouts
 //! are asserted on both sides: here and in `abi::packet`, and in `bench/reference/reference.h`.
 #![allow(unsafe_code)]
 
@@ -49,13 +49,13 @@ pub fn named(program: &str) -> Option<&'static Functions> {
 }
 
 impl Functions {
-    /// The program.
+    /// The program's name.
     pub fn name(&self) -> &'static str {
         // SAFETY: a string constant.
         unsafe { CStr::from_ptr(self.name) }.to_str().unwrap_or_default()
     }
 
-    /// What entries may be.
+    /// The kinds of its entries.
     pub fn kinds(&self) -> Vec<&'static str> {
         // SAFETY: string constants up to a null pointer.
         (0..)
@@ -67,7 +67,7 @@ impl Functions {
     }
 }
 
-/// A C version with its tables.
+/// A C reference with its tables.
 pub struct Reference {
     functions: &'static Functions,
     state: NonNull<c_void>,
@@ -79,7 +79,11 @@ pub struct Reference {
 unsafe impl Send for Reference {}
 
 impl Reference {
-    /// With empty tables. `kinds` are what the entries' numbers mean; `batched` says which variant runs packets.
+    /// A reference with empty tables. `kinds` gives the meaning of the entries' numbers; `batched` selects the variant
+    /// that runs packets.
+    ///
+    /// # Errors
+    /// If the C version has other kinds, or memory is exhausted.
     pub fn new(functions: &'static Functions, kinds: &[&str], batched: bool) -> Result<Reference> {
         ensure!(
             functions.kinds() == kinds,
@@ -93,6 +97,9 @@ impl Reference {
     }
 
     /// Adds an entry; only before [`Reference::commit`].
+    ///
+    /// # Errors
+    /// If the tables are committed, or the kind is unknown or the C version refuses the entry.
     pub fn insert(&mut self, entry: &Entry) -> Result<()> {
         ensure!(!self.committed && (entry.kind as usize) < self.functions.kinds().len(), "an entry of no known kind");
         // SAFETY: the state is of these functions; the kind is one of theirs.
@@ -102,6 +109,9 @@ impl Reference {
     }
 
     /// Builds the tables.
+    ///
+    /// # Errors
+    /// If they are built already, or the C version cannot hold the entries.
     pub fn commit(&mut self) -> Result<()> {
         ensure!(!self.committed, "the tables are built once");
         self.committed = true;

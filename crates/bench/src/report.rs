@@ -1,4 +1,4 @@
-//! What a run leaves behind: tables on the terminal; CSV files and plots below one folder.
+//! The results of a run: tables on the terminal; CSV files and plots in one folder.
 
 use crate::measure::{Ratio, Series, quantile};
 use crate::origin;
@@ -10,75 +10,76 @@ use comfy_table::{CellAlignment, Table, presets};
 use plotters::prelude::*;
 use std::path::{Path, PathBuf};
 
-/// One folder's worth. Files of a run before this one are kept, and lines in them that this run does not measure again: those of
-/// other names, and of the same names with other options. Each line says which sources it is of, and when it was measured.
+/// Writes results to one folder. Files of earlier runs are kept, and those of their lines that this run does not
+/// measure again, which are lines with other names or other options. Each line names the sources' commit and the time
+/// of measurement.
 pub struct Report {
     folder: PathBuf,
     run: Run,
 }
 
-/// What a run says about each of its lines.
+/// What each line of a run's results states about the run.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
-    /// Options that change what is measured, as they are written; empty without any.
+    /// The options that change what is measured, as written; empty without any.
     pub options: String,
-    /// Whether counts are so tiny that nothing is held against a bar.
+    /// Whether counts are so tiny that no bar is applied.
     pub quick: bool,
 }
 
-/// A point of a curve: where, and the median, fastest round and spread there.
+/// A point of a curve.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// What grows.
+    /// The value of the variable that grows.
     pub x: f64,
-    /// Which curve.
+    /// The curve's name.
     pub line: String,
     /// Cycles per packet.
     pub series: Series,
 }
 
-/// A measurement over something that grows.
+/// Curves over one variable.
 #[derive(Clone, Debug)]
 pub struct Curves {
-    /// Of files.
+    /// Name of the files.
     pub name: String,
-    /// For people.
+    /// Title of the plot.
     pub title: String,
-    /// What grows.
+    /// Name of the variable.
     pub x: String,
-    /// Whether it grows by factors.
+    /// Whether its axis is logarithmic.
     pub log: bool,
-    /// All curves' points.
+    /// The points of all curves.
     pub points: Vec<Point>,
 }
 
-/// A number that is no ratio and no cycles: read some times, and held against a bar.
+/// A figure in a unit of its own, read several times, with a limit (bar).
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// What it is.
+    /// Its name.
     pub name: String,
-    /// Of what.
+    /// Its unit.
     pub unit: &'static str,
-    /// Each round's.
+    /// The value of each round.
     pub values: Vec<f64>,
-    /// The bar, if there is one.
+    /// The limit, if there is one.
     pub bar: Option<f64>,
-    /// Whether it must not be above (else below) it.
+    /// Whether the value must be at most the limit; otherwise at least.
     pub at_most: bool,
 }
 
-/// Some of them.
+/// Figures of one measurement.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// Of files.
+    /// Name of the files.
     pub name: String,
-    /// For people.
+    /// Title of the table.
     pub title: String,
-    /// They.
+    /// The figures.
     pub figures: Vec<Figure>,
 }
 
-/// Aligned as numbers are, but for the first column.
+/// A table whose columns are right-aligned except the first.
 pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_BORDERS_ONLY);
@@ -94,7 +95,7 @@ fn percent(part: f64) -> String {
     format!("{:.0} %", 100.0 * part)
 }
 
-/// A count as people write it: in thousands or millions if that takes one digit behind the point at most.
+/// A count in short form: in thousands or millions if that needs at most one decimal.
 pub fn short(x: f64) -> String {
     for (unit, letter) in [(1e6, "M"), (1e3, "k")] {
         let tenths = x / unit * 10.0;
@@ -109,23 +110,26 @@ fn rounds(count: usize) -> String {
     if count == 1 { "1 round".to_string() } else { format!("{count} rounds") }
 }
 
-/// Columns at the end of each file.
+/// The last columns of each file.
 const LAST: [&str; 3] = ["options", "sources", "measured"];
 
 impl Report {
-    /// Makes the folder; tiny counts have one of their own, so that they do not take the place of measurements.
+    /// Creates the folder. Quick runs have a folder of their own, so that they do not overwrite measurements.
+    ///
+    /// # Errors
+    /// If it cannot be created.
     pub fn new(folder: PathBuf, run: Run) -> Result<Report> {
         let folder = if run.quick { folder.join("quick") } else { folder };
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         Ok(Report { folder, run })
     }
 
-    /// Where everything goes.
+    /// The folder of all results.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Takes lines into a file, in place of those with the same name and options.
+    /// Writes lines to a file; they replace those with the same name and options.
     fn merge(&self, file: &str, name: &str, columns: &[&str], lines: Vec<Vec<String>>) -> Result<()> {
         let path = self.folder.join(file);
         let header = [&["name"], columns, &LAST].concat();
@@ -133,7 +137,7 @@ impl Report {
         if path.exists() {
             match Sheet::read(&path) {
                 Ok(old) if old.header == csv.header => csv.lines = old.lines,
-                // Of another version of this program.
+                // Written by another version of this program.
                 _ => {
                     let aside = path.with_extension("old.csv");
                     std::fs::rename(&path, &aside).with_context(|| format!("cannot move {}", path.display()))?;
@@ -150,7 +154,7 @@ impl Report {
         csv.write(&path)
     }
 
-    /// A line for each round.
+    /// Writes a line for each round.
     fn rounds<'a>(&self, name: &str, all: impl Iterator<Item = (String, &'a [f64], &'a str)>) -> Result<()> {
         let line = |(what, values, unit): (String, &'a [f64], &'a str)| -> Vec<Vec<String>> {
             let one = |(i, v): (usize, &f64)| vec![what.clone(), i.to_string(), format!("{v:.4}"), unit.to_string()];
@@ -166,7 +170,10 @@ impl Report {
         }
     }
 
-    /// Prints a row, writes it as CSV and draws its bars.
+    /// Prints a row, writes it as CSV and plots its bars.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
     pub fn row(&self, name: &str, row: &Row) -> Result<()> {
         let [sent, dropped, replicated] = row.fates;
         let count = row.series.first().map_or(0, |s| s.rounds.len());
@@ -206,7 +213,7 @@ impl Report {
         self.bars(name, row)
     }
 
-    /// A bar for each subject; points where the interpreter is beside machine code.
+    /// A bar for each subject; points on a logarithmic axis where the interpreter is beside machine code.
     fn bars(&self, name: &str, row: &Row) -> Result<()> {
         let medians = || row.series.iter().map(Series::median);
         let far = medians().fold(0.0, f64::max) > 50.0 * medians().fold(f64::MAX, f64::min);
@@ -225,6 +232,9 @@ impl Report {
     }
 
     /// Prints figures and writes them as CSV.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
     pub fn figures(&self, figures: &Figures) -> Result<()> {
         let (mut csv, mut rows) = (Vec::new(), Vec::new());
         for f in &figures.figures {
@@ -250,6 +260,9 @@ impl Report {
     }
 
     /// Prints curves as a table, and writes them as CSV and as a plot.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
     pub fn curves(&self, curves: &Curves) -> Result<()> {
         let mut names: Vec<&str> = Vec::new();
         let mut places: Vec<f64> = Vec::new();
@@ -268,7 +281,7 @@ impl Report {
         let cell = |x: f64, name: &str| {
             let point = curves.points.iter().find(|p| p.x == x && p.line == name);
             let text = |p: &Point| match p.series.spread() {
-                // A spread that people should know of.
+                // A spread that is large enough to be stated.
                 s if s > 0.1 => format!("{:.1} (± {})", p.series.median(), percent(s)),
                 _ => format!("{:.1}", p.series.median()),
             };
@@ -308,7 +321,7 @@ impl Report {
             .build_cartesian_2d(low..high.max(low + 1e-9), 0.0..top)?;
         let label = |x: &f64| match *x {
             x if !curves.log => format!("{x}"),
-            // Between decades there is a line and no number.
+            // Between decades there is a grid line and no label.
             x if (x - x.round()).abs() < 1e-6 => short(10f64.powi(x.round() as i32)),
             _ => String::new(),
         };

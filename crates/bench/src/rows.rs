@@ -1,4 +1,4 @@
-//! The rows of the benchmark's table: which workload, which subjects, which ratios against which bars.
+//! The rows of the benchmark's table: workload, subjects, and ratios with their bars (the limits they must keep).
 
 use crate::measure::{self, Plan, Ratio, Series};
 use crate::subject::{self, Options, Subject};
@@ -8,23 +8,23 @@ use datapath::EngineKind;
 use std::fs::File;
 use std::path::PathBuf;
 
-/// What all rows share.
+/// Settings shared by all rows.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How P4 is compiled.
+    /// Compiler options for P4 programs.
     pub options: Options,
-    /// Packets of a batch.
+    /// Packets per batch.
     pub batch: usize,
-    /// Turns of each subject.
+    /// Timed turns of each subject.
     pub rounds: usize,
-    /// Held while a row is timed, so that measurements on one machine take turns.
+    /// A file that is locked while a row is timed, so that measurements on one machine take turns.
     pub lock: Option<PathBuf>,
     /// Tiny counts: for tests of the benchmark itself.
     pub quick: bool,
 }
 
 impl Settings {
-    /// How much of a workload is played.
+    /// How many packets of a workload are played.
     pub fn plan(&self, workload: &Workload) -> Plan {
         if self.quick {
             return Plan { batch: self.batch, rounds: 2, warm: 64, count: 256 };
@@ -33,7 +33,10 @@ impl Settings {
     }
 }
 
-/// Does something while it holds the lock.
+/// Calls `f` while holding the lock.
+///
+/// # Errors
+/// If the lock file cannot be created or locked.
 pub fn with_lock<R>(settings: &Settings, f: impl FnOnce() -> R) -> Result<R> {
     let lock = settings.lock.as_ref().map(File::create).transpose().context("the lock file cannot be made")?;
     if let Some(lock) = &lock {
@@ -42,62 +45,62 @@ pub fn with_lock<R>(settings: &Settings, f: impl FnOnce() -> R) -> Result<R> {
     Ok(f())
 }
 
-/// A bar that a ratio is held against.
+/// A ratio and the limit (bar) that it must keep.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// What is divided by what.
+    /// The name: what is divided by what.
     pub name: String,
-    /// The ratio.
+    /// The measured ratio.
     pub ratio: Ratio,
-    /// The bar; not a number where there is none.
+    /// The limit; NaN if there is none.
     pub bar: f64,
-    /// Whether the ratio must not be above (else below) it.
+    /// Whether the ratio must be at most the limit; otherwise at least.
     pub at_most: bool,
-    /// What stands behind the number.
+    /// The unit printed after the number.
     pub unit: &'static str,
 }
 
 impl Bar {
-    /// A ratio that must not be above a bar.
+    /// A ratio with an upper limit.
     pub fn with(name: &str, ratio: Ratio, bar: f64) -> Bar {
         Bar { name: name.to_string(), ratio, bar, at_most: true, unit: "" }
     }
 
-    /// A ratio that is only told.
+    /// A ratio without a limit, for information.
     pub fn without(name: &str, ratio: Ratio) -> Bar {
         Bar::with(name, ratio, f64::NAN)
     }
 
-    /// A value with its unit.
+    /// The value with its unit.
     pub fn number(&self, value: f64) -> String {
         format!("{value:.2}{}", self.unit)
     }
 }
 
-/// A row that was measured.
+/// A measured row.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The work.
+    /// The row's title.
     pub name: String,
-    /// Everybody's cycles per packet.
+    /// Each subject's cycles per packet.
     pub series: Vec<Series>,
     /// The ratios.
     pub bars: Vec<Bar>,
-    /// Packets sent, dropped and replicated of those compared.
+    /// Numbers of compared packets that were sent, dropped and replicated.
     pub fates: [u64; 3],
 }
 
-/// What a row needs before it can be measured.
+/// A row to be measured.
 pub struct Work {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, for people.
+    /// Its title in tables.
     pub title: &'static str,
-    /// Makes the workload; the flag asks for tiny counts.
+    /// Makes the workload; the flag makes tiny counts.
     pub workload: fn(bool) -> Workload,
-    /// The bar of Sluice / plain C.
+    /// Most that Sluice / plain C may be.
     pub plain: Option<f64>,
-    /// The bar of Sluice / batched C.
+    /// Most that Sluice / batched C may be.
     pub batched: Option<f64>,
 }
 
@@ -105,7 +108,7 @@ fn l2l3acl_of(n: usize, flows: usize, quick: bool) -> Workload {
     l2l3acl::workload(if quick { l2l3acl::Size::of(n.min(300), flows.min(500)) } else { l2l3acl::Size::of(n, flows) })
 }
 
-/// A thousand entries beside some rules, near to the traffic or far.
+/// A thousand entries and `rules` rules, whose sources are those of the traffic (`near`) or of another network.
 fn l2l3acl_rules(rules: usize, near: bool, quick: bool) -> Workload {
     l2l3acl::workload(l2l3acl::Size { rules, near, ..l2l3acl::Size::of(if quick { 300 } else { 1000 }, 64) })
 }
@@ -154,7 +157,7 @@ pub const WORKS: &[Work] = &[
         plain: Some(1.0),
         batched: None,
     },
-    // On either side of what code holds itself: numbers of rules, next hops and keys.
+    // Numbers of rules, next hops and keys below and above the limits of what code holds as constants.
     Work {
         name: "l2l3acl-1k-2000r",
         title: "l2l3acl, 1k entries, 2,000 rules, 64 flows",
@@ -268,13 +271,17 @@ pub const WORKS: &[Work] = &[
     },
 ];
 
-/// A count, or as many as a test of the benchmark has time for.
+/// A count, bounded for tests of the benchmark.
 fn few(quick: bool, count: usize) -> usize {
     if quick { count.min(500) } else { count }
 }
 
-/// Holds all subjects against the first, packet by packet, lets them settle, and does it again: what is timed is the code that
-/// runs since then. How many packets of those that are timed were sent, dropped, replicated.
+/// Compares all subjects with the first, packet by packet; recompiles them for what they have observed; compares again,
+/// so that the code that is timed has been compared. Returns how many of the timed packets were sent, dropped and
+/// replicated.
+///
+/// # Errors
+/// If two subjects differ.
 pub fn compared(title: &str, subjects: &mut [Subject], workload: &Workload, settings: &Settings) -> Result<[u64; 3]> {
     let both = |subjects: &mut [Subject], when: &str| {
         let context = || format!("{title}: two differ{when}");
@@ -287,6 +294,9 @@ pub fn compared(title: &str, subjects: &mut [Subject], workload: &Workload, sett
 }
 
 /// Compares, then measures.
+///
+/// # Errors
+/// If a subject cannot be loaded, two subjects differ, or the lock cannot be taken.
 pub fn run(work: &Work, settings: &Settings) -> Result<Row> {
     let workload = (work.workload)(settings.quick);
     let mut subjects = vec![
@@ -304,7 +314,10 @@ pub fn run(work: &Work, settings: &Settings) -> Result<Row> {
     Ok(Row { name: work.title.to_string(), series, bars, fates })
 }
 
-/// A program by each way through its code, beside C: ratios are to plain C.
+/// A program with each strategy, beside C; ratios are to plain C.
+///
+/// # Errors
+/// As [`run`].
 pub fn strategies(title: &str, workload: &Workload, settings: &Settings) -> Result<Row> {
     let mut subjects = Vec::new();
     for (name, strategy) in [
@@ -325,10 +338,13 @@ pub fn strategies(title: &str, workload: &Workload, settings: &Settings) -> Resu
     Ok(Row { name: title.to_string(), series, bars, fates })
 }
 
-/// Architectures besides v1model that examples are written for.
+/// Architectures besides v1model for which there are examples.
 const OTHER_ARCHITECTURES: &[&str] = &["psa", "pna"];
 
-/// A program for each architecture that there is one for, on the same packets: ratios are to v1model's.
+/// A program on each architecture that has a version of it, with the same packets; ratios are to v1model's.
+///
+/// # Errors
+/// As [`run`].
 pub fn architectures(title: &str, workload: &Workload, settings: &Settings) -> Result<Row> {
     let mut subjects = vec![subject::sluice("v1model", workload, &settings.options)?];
     for name in OTHER_ARCHITECTURES {
@@ -344,7 +360,10 @@ pub fn architectures(title: &str, workload: &Workload, settings: &Settings) -> R
     Ok(Row { name: title.to_string(), series, bars, fates })
 }
 
-/// A program by each engine and way through its code, beside C: ratios are to the code that a switch runs after a second.
+/// A program with each engine and strategy, beside C; ratios are to the code that a switch runs after a second.
+///
+/// # Errors
+/// As [`run`].
 pub fn engines(title: &str, workload: &Workload, settings: &Settings) -> Result<Row> {
     let with = |strategy: jit::Strategy| {
         let mut options = settings.options.clone();
@@ -368,14 +387,20 @@ pub fn engines(title: &str, workload: &Workload, settings: &Settings) -> Result<
     Ok(Row { name: title.to_string(), series, bars, fates })
 }
 
-/// The subjects' turns, under the lock.
+/// Times the subjects in alternation, under the lock.
+///
+/// # Errors
+/// If the lock cannot be taken.
 pub fn timed(subjects: &mut [Subject], workload: &Workload, settings: &Settings) -> Result<Vec<Series>> {
     let plan = settings.plan(workload);
     with_lock(settings, || measure::interleaved(subjects, &workload.frames, plan))
 }
 
-/// A program without a C version, held against the interpreter: packets a second, in millions, against the least there must
-/// be.
+/// A program without a C version, compared with the interpreter: millions of packets per second, which must be at least
+/// `least`.
+///
+/// # Errors
+/// As [`run`].
 pub fn rate(title: &str, workload: &Workload, least: f64, settings: &Settings) -> Result<Row> {
     let sluice = subject::sluice("Sluice", workload, &settings.options)?;
     let mut subjects = vec![sluice, subject::interpreter(workload, &settings.options)?];

@@ -1,26 +1,29 @@
-//! CSV files (RFC 4180): what this crate writes and reads again, and what `bench/ports/run.py` writes.
+//! CSV files (RFC 4180): those that this crate writes and reads, and those of `bench/ports/run.py`.
 //!
-//! A line with another number of fields than the header is refused, never filled up.
+//! A line with another number of fields than the header is refused, never padded.
 
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 
-/// A header and lines of as many fields.
+/// A header and lines with the same number of fields.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Sheet {
-    /// What the columns are called.
+    /// The columns' names.
     pub header: Vec<String>,
     /// The lines.
     pub lines: Vec<Vec<String>>,
 }
 
 impl Sheet {
-    /// Without lines.
+    /// A sheet without lines.
     pub fn new(header: &[&str]) -> Sheet {
         Sheet { header: header.iter().map(ToString::to_string).collect(), lines: Vec::new() }
     }
 
-    /// From text.
+    /// Parses text.
+    ///
+    /// # Errors
+    /// If it is no CSV or a line has another number of fields.
     pub fn parse(text: &str) -> Result<Sheet> {
         let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text.as_bytes());
         let fields = |record: &csv::StringRecord| record.iter().map(str::to_string).collect::<Vec<_>>();
@@ -33,13 +36,19 @@ impl Sheet {
         Ok(sheet)
     }
 
-    /// From a file.
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, and as [`Sheet::parse`].
     pub fn read(path: &Path) -> Result<Sheet> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         Sheet::parse(&text).with_context(|| path.display().to_string())
     }
 
-    /// Into a file.
+    /// Writes a file.
+    ///
+    /// # Errors
+    /// If it cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
         let write = || -> Result<()> {
             let mut writer = csv::Writer::from_path(path)?;
@@ -49,13 +58,19 @@ impl Sheet {
         write().with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Where a column is.
+    /// The index of a column.
+    ///
+    /// # Errors
+    /// If there is none of this name.
     pub fn column(&self, name: &str) -> Result<usize> {
         let at = self.header.iter().position(|h| h == name);
         at.with_context(|| format!("there is no column `{name}`, only {}", self.header.join(", ")))
     }
 
     /// Adds a line.
+    ///
+    /// # Errors
+    /// If it has another number of fields than the header.
     pub fn push(&mut self, line: Vec<String>) -> Result<()> {
         ensure!(line.len() == self.header.len(), "{line:?} are not the columns {:?}", self.header);
         self.lines.push(line);

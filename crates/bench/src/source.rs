@@ -1,8 +1,8 @@
-//! Where a measured program comes from.
+//! Sources of measured programs.
 
 use std::path::Path;
 
-/// Where a program comes from.
+/// The source of a program.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A file of this repository, or any other.
@@ -12,7 +12,10 @@ pub enum Source {
 }
 
 impl Source {
-    /// The program's text, without what it includes.
+    /// The program's text, without its includes.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
     pub fn text(&self) -> std::io::Result<String> {
         match self {
             Source::File(path) => std::fs::read_to_string(path),

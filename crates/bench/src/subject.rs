@@ -1,4 +1,4 @@
-//! What is measured: P4 programs and C references, loaded with a workload's entries.
+//! Subjects of measurements: P4 programs and C references, loaded with a workload's entries.
 
 use crate::entry::{Entry, Kinds};
 use crate::reference::{self, Reference};
@@ -11,34 +11,34 @@ use datapath::{CodeOptions, EngineKind, Pipeline, Specialise};
 use frontend::{Compiled, Input, Until};
 use std::sync::Arc;
 
-/// How P4 programs are compiled.
+/// Compiler options for P4 programs.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// For the front end: include folders, passes that are switched off.
+    /// Of the front end: include folders, passes that are switched off.
     pub frontend: frontend::Options,
-    /// For the machine code.
+    /// Of code generation.
     pub code: CodeOptions,
-    /// What the code is compiled for once the tables are filled.
+    /// How the code is specialised once the tables are filled.
     pub specialise: Specialise,
 }
 
-/// Something that runs batches, with a name for tables.
+/// An executor of batches, with a name for tables.
 pub struct Subject {
-    /// What it is called.
+    /// The name in tables.
     pub name: String,
-    /// It.
+    /// Runs the batches.
     pub executor: Box<dyn Executor>,
-    /// Words of a packet's record.
+    /// 64-bit words of a packet's record.
     pub record_words: usize,
-    /// Whether a packet takes so long that turns have to be short.
+    /// Whether a packet takes so long that turns must be short.
     pub slow: bool,
-    /// Of a program that can be compiled again.
+    /// The pipeline, if its program can be recompiled.
     pipeline: Option<Arc<Pipeline>>,
 }
 
 impl Subject {
-    /// Compiles again for where packets went and what they have left in registers, as a switch does after a second. What was
-    /// compared before is not the code that runs now.
+    /// Recompiles for the observed paths of packets and the contents of registers, as a switch does after a second. The
+    /// new code is not the code that was compared before.
     pub fn settle(&self, options: &Options) {
         if let Some(pipeline) = &self.pipeline {
             pipeline.recompile(options.specialise);
@@ -47,6 +47,9 @@ impl Subject {
 }
 
 /// Compiles a program to optimised IR.
+///
+/// # Errors
+/// If the source cannot be read or has errors.
 pub fn compile(source: &Source, options: &Options) -> Result<Arc<ir::Program>> {
     let compiled = match source {
         Source::File(path) => frontend::compile(Input::File(path), &options.frontend, Until::Ir)
@@ -64,6 +67,9 @@ pub fn compile(source: &Source, options: &Options) -> Result<Arc<ir::Program>> {
 }
 
 /// Adds a workload's entries to a P4 program's state.
+///
+/// # Errors
+/// If the program lacks a table or action, or the state refuses an entry.
 pub fn insert_all(workload: &Workload, program: &ir::Program, state: &dyn PipelineState) -> Result<()> {
     insert(&workload.entries, workload, program, state)
 }
@@ -83,12 +89,15 @@ fn insert(entries: &Entries, workload: &Workload, program: &ir::Program, state: 
     workload.more.as_ref().map_or(Ok(()), |more| more(program, state))
 }
 
-/// The workload's program, compiled and loaded with its entries, for some workers.
+/// The workload's program for `workers` workers, compiled and loaded with its entries.
+///
+/// # Errors
+/// As [`compile`] and [`insert_all`], or if code generation fails.
 pub fn load(workload: &Workload, options: &Options, workers: usize) -> Result<Arc<Pipeline>> {
     let program = compile(&workload.source, options)?;
     let pipeline = datapath::load_with(program, EngineKind::Machine, workers, &options.code)?;
     insert_all(workload, pipeline.program(), pipeline.state().as_ref())?;
-    // The code was made for empty tables.
+    // The code so far was made while the tables were empty.
     pipeline.recompile(options.specialise);
     Ok(Arc::new(pipeline))
 }
@@ -105,12 +114,18 @@ pub fn of_pipeline(name: &str, pipeline: &Pipeline, worker: usize) -> Subject {
 }
 
 /// The workload's program as Sluice runs it.
+///
+/// # Errors
+/// As [`load`].
 pub fn sluice(name: &str, workload: &Workload, options: &Options) -> Result<Subject> {
     let pipeline = load(workload, options, 1)?;
     Ok(Subject { pipeline: Some(Arc::clone(&pipeline)), ..of_pipeline(name, &pipeline, 0) })
 }
 
-/// The workload's program as it runs right after it was loaded: code for any tables, whatever they hold.
+/// The workload's program as it runs directly after loading: with generic code, for any contents of tables.
+///
+/// # Errors
+/// As [`load`].
 pub fn as_loaded(name: &str, workload: &Workload, engine: EngineKind, options: &Options) -> Result<Subject> {
     let program = compile(&workload.source, options)?;
     let pipeline = datapath::load_with(program, engine, 1, &options.code)?;
@@ -119,14 +134,20 @@ pub fn as_loaded(name: &str, workload: &Workload, engine: EngineKind, options: &
     Ok(Subject { slow: engine == EngineKind::Interpreter, ..of_pipeline(name, &pipeline, 0) })
 }
 
-/// The workload's program as the interpreter runs it, which is what everything else is held against: it shares no table, no
-/// code and no look-up with the engine that is measured. Of a workload with many entries it has those that the first frames
-/// meet, since it looks at all that it has, one after the other.
+/// The workload's program in the interpreter, the oracle for everything else: it shares no table, code or lookup with
+/// the measured engine. It scans entries linearly, so from a workload with many entries it gets only those that the
+/// first frames can match ([`Workload::oracle`]).
+///
+/// # Errors
+/// As [`load`].
 pub fn interpreter(workload: &Workload, options: &Options) -> Result<Subject> {
     as_loaded("interpreter", workload, EngineKind::Interpreter, options)
 }
 
 /// The workload's C reference, plain or batched.
+///
+/// # Errors
+/// If the program has no C version, or that refuses the entries.
 pub fn c(workload: &Workload, batched: bool) -> Result<Subject> {
     let Some(functions) = reference::named(workload.program) else {
         bail!("there is no C version of {}", workload.program)

@@ -1,12 +1,15 @@
-//! OpenFlow tables while somebody disturbs them: hostile packets, changes that make all megaflows outdated, flow mods by the million.
+//! OpenFlow tables under disturbance: hostile packets, changes that make all megaflows outdated, flow mods in large
+//! numbers.
 //!
-//! *Attack* is tuple space explosion (Csikor et al., "Tuple Space Explosion: A Denial-of-Service Attack Against a Software Packet
-//! Classifier", CoNEXT 2019; CVE-2019-25076): an access list admits by one field each of three, and one burst in a hundred has packets
-//! that differ from the admitted values at another bit of each, so that each wants a megaflow with a mask of its own. The other attack
-//! is random: a longer access list of many prefixes, and each hostile packet is of another flow.
+//! *Attack* is tuple space explosion (Csikor et al., "Tuple Space Explosion: A Denial-of-Service Attack Against a
+//! Software Packet Classifier", CoNEXT 2019; CVE-2019-25076): an access list of three rules admits by one field each.
+//! One burst in a hundred consists of packets that differ from the admitted values in another combination of bits, one
+//! bit of each field, so that each packet needs a megaflow with a mask of its own. The other attack is random: a longer
+//! access list of many prefixes, and every hostile packet is of a new flow.
 //!
-//! *Revalidation* is what a change costs that all megaflows depend on, while packets run and the worker revalidates between batches: one
-//! that is about none of their packets, and one that all of them match, under the flows that decide.
+//! *Revalidation* measures a change that all megaflows depend on, while packets run and the worker revalidates between
+//! batches: a flow that matches none of their packets, and one that matches all of them with a lower priority than the
+//! flows that decide.
 
 use crate::engine;
 use crate::frames::{Frames, Writer};
@@ -23,40 +26,40 @@ use random::Random;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Flows of those who do no harm.
+/// Number of harmless flows.
 const FLOWS: u32 = 64;
-/// Bursts of others for each hostile one.
+/// Harmless bursts for each hostile one.
 const BURSTS: usize = 99;
-/// Widths of the three fields of the access list: source, TCP source port, TCP destination port.
+/// Widths in bits of the access list's three fields: source, TCP source port, TCP destination port.
 const WIDTHS: [u32; 3] = [32, 16, 16];
-/// What it admits.
+/// The admitted value of each field.
 const ADMITTED: [u32; 3] = [0x0a00_0001, 12345, 80];
-/// Ports of the others and of the attacker.
+/// The ports of harmless and of hostile packets.
 const PORTS: [u16; 2] = [1, 3];
 
-/// The part of the throughput that is left under attack, at least.
+/// Least part of the throughput under attack.
 const LEFT: f64 = 0.95;
-/// Sources and destinations of the megaflows that are revalidated, which are all pairs.
+/// Numbers of sources and destinations of the megaflows that are revalidated; a megaflow for each pair.
 const PAIRS: [u32; 2] = [500, 400];
-/// A revalidation, ms, and the longest time that a packet waits for it, ms.
+/// Most milliseconds that a revalidation may take, and that a packet may wait because of it.
 const REVALIDATION_MS: (f64, f64) = (500.0, 1.0);
-/// Flow mods of a round, how many a second there are to be, and what is to be left of the throughput.
+/// Flow mods of a round, the least rate per second, and the least part of the throughput meanwhile.
 const FLOW_MODS: u32 = 200_000;
 const FLOW_MODS_RATE: f64 = 100_000.0;
 const THROUGHPUT_LEFT: f64 = 0.9;
-/// It has failed after so long.
+/// Time limit for a revalidation.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An attack.
 pub struct Attack {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, for people.
+    /// Its title in tables.
     pub title: &'static str,
     fill: fn(&Tables<'_>) -> Result<()>,
-    /// Packets of those who do no harm, by flow.
+    /// Writes a harmless packet of a flow.
     harmless: fn(&mut Writer, u32),
-    /// Hostile packets, by number.
+    /// Writes a hostile packet, by number.
     hostile: fn(&mut Writer, u32),
 }
 
@@ -81,7 +84,7 @@ pub const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// A table as those of the rows `openflow-15-ternary`; each rule sends.
+/// A table like those of the rows `openflow-15-ternary`; each rule sends.
 fn long_access_list(tables: &Tables<'_>) -> Result<()> {
     tables.add((0, 0), Match::any(), vec![output(2)], None)?;
     let mut random = Random::stream(11, 0);
@@ -114,7 +117,7 @@ fn tcp(w: &mut Writer, [src, sport, dport]: [u32; 3]) {
     w.pad(64);
 }
 
-/// Those who do no harm, in batches; with the attacker's, one batch in a hundred is hostile.
+/// Harmless packets in batches; under attack, one batch in a hundred is hostile.
 fn traffic(attack: &Attack, is_attacked: bool, settings: &Settings) -> Frames {
     let mut w = Writer::default();
     let hostile: Vec<u32> = (0..WIDTHS.iter().product::<u32>()).collect();
@@ -137,7 +140,10 @@ fn traffic(attack: &Attack, is_attacked: bool, settings: &Settings) -> Frames {
     frames
 }
 
-/// Throughput under attack beside throughput without.
+/// Measures the throughput under attack relative to that without.
+///
+/// # Errors
+/// If a switch cannot be set up or differs from the interpreter, or the lock cannot be taken.
 pub fn attack(attack: &Attack, settings: &Settings) -> Result<Row> {
     let title = attack.title;
     let frames = [false, true].map(|is_attacked| traffic(attack, is_attacked, settings));
@@ -161,7 +167,7 @@ fn pair(w: &mut Writer, source: u32, destination: u32) {
     w.clear().ethernet(0x0200_0000_0001, 0x0200_0000_0002).ipv4(source, destination, 17, 64, 30).pad(64);
 }
 
-/// One table decides by source, the next by destination.
+/// The first table matches sources, the second destinations.
 fn pairs(tables: &Tables<'_>, count: [u32; 2]) -> Result<()> {
     for source in 0..count[0] {
         let matching = tables.exact(&[("eth_type", IPV4), ("ipv4_src", source.into())])?;
@@ -174,8 +180,9 @@ fn pairs(tables: &Tables<'_>, count: [u32; 2]) -> Result<()> {
     Ok(())
 }
 
-/// A change of a table that all megaflows depend on: about none of their packets, or about all of them, but of a lower priority than what
-/// they match. Which it is, is not known before they are translated again.
+/// A change of a table that all megaflows depend on: a flow that matches none of their packets, or one that matches all
+/// of them with a lower priority than the flows that they match. Only translating the megaflows again shows which it
+/// is.
 fn change(switch: &Switch, number: u32, is_about_all: bool) -> Result<()> {
     let mut matching = Match::any();
     let fields = switch.bridge.fields();
@@ -189,7 +196,7 @@ fn change(switch: &Switch, number: u32, is_about_all: bool) -> Result<()> {
     Tables(&switch.bridge).add_match((1, 1), matching)
 }
 
-/// Processor time of this thread: without the time in which others ran.
+/// Processor time of this thread, which excludes the time in which others ran.
 fn worked() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -199,12 +206,16 @@ fn worked_since(before: Duration) -> Duration {
     worked().saturating_sub(before)
 }
 
-/// Megaflows that were looked at after a change.
+/// The number of megaflows that were examined after a change.
 fn looked_at(stats: CacheStats) -> u64 {
     stats.revalidations + stats.confirmations
 }
 
-/// Milliseconds until all megaflows are revalidated after one change, and the longest time that a batch took meanwhile.
+/// Measures the milliseconds until all megaflows are revalidated after one change, and the longest time of a batch
+/// meanwhile.
+///
+/// # Errors
+/// If the switch cannot be set up, or revalidation takes too long.
 pub fn revalidation(title: &str, settings: &Settings) -> Result<Figures> {
     let count = if settings.quick { [20, 10] } else { PAIRS };
     let fill = move |tables: &Tables<'_>| pairs(tables, count);
@@ -232,7 +243,7 @@ pub fn revalidation(title: &str, settings: &Settings) -> Result<Figures> {
     };
     let settle = |switch: &mut Switch, since: u64| -> Result<(Duration, [Duration; 2])> {
         let (begin, mut longest) = (Instant::now(), [Duration::ZERO; 2]);
-        // An entry is looked at when it is its turn, or when it is hit.
+        // A megaflow is examined in its turn, or when it is hit.
         while looked_at(switch.stats(&running, batch)) < since + wanted {
             let mut at = 0;
             while at < running.len() {
@@ -280,8 +291,11 @@ pub fn revalidation(title: &str, settings: &Settings) -> Result<Figures> {
     Ok(Figures { name: "openflow-revalidation".to_string(), title: title.to_string(), figures })
 }
 
-/// Flow mods a second, and what is left of the throughput meanwhile, without sockets: a thread adds flows to the table that all packets
-/// go through, about other destinations.
+/// Measures flow mods per second and the throughput meanwhile, without sockets: a thread adds flows for other
+/// destinations to the table that all packets pass.
+///
+/// # Errors
+/// If the switch cannot be set up or refuses a flow.
 pub fn flow_mods(title: &str, settings: &Settings) -> Result<Figures> {
     let count = if settings.quick { 1000 } else { FLOW_MODS };
     let fill = |tables: &Tables<'_>| tables.add((0, 1), tables.exact(&[("in_port", 1)])?, vec![output(2)], None);

@@ -1,10 +1,10 @@
-//! What tables cost that change: entries inserted while packets run, memory, and code that is compiled again for a table that
-//! has grown.
+//! The cost of changes to tables: entries inserted while packets run, memory, and recompilation after a table has
+//! grown.
 //!
-//! *Insert* goes through the state that the control plane writes to, while another thread runs packets that meet the entries:
-//! millions a second of the writer's processor time. Entries are made a few at a time, outside of it, as requests make them.
-//! *Memory* is what the process has more of afterwards, all included. *Recompile* grows a table until the code that was made
-//! for it does not hold any more, and times what follows.
+//! *Insert* writes to the state that the control plane uses, while another thread runs packets that match the entries:
+//! millions of entries per second of the writer's processor time. Entries are created in small chunks outside the timed
+//! section, as requests create them. *Memory* is the growth of the process's resident memory, everything included.
+//! *Recompile* grows a table until its specialised code becomes invalid, and times what follows.
 
 use crate::frames::{Frames, Writer};
 use crate::generated;
@@ -25,20 +25,20 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What an entry's key is.
+/// The key of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Key {
-    /// 16 bytes, exact.
+    /// An exact key of 16 bytes.
     Exact,
     /// An IPv4 prefix.
     Ipv4,
     /// An IPv6 prefix.
     Ipv6,
-    /// A number of 12 bits, and an IPv4 prefix.
+    /// An exact field of 12 bits, and an IPv4 prefix.
     Vrf,
 }
 
-/// Entries of one kind, and frames that meet them.
+/// Entries of one kind, and frames that match them.
 struct Content {
     key: Key,
     keys: Vec<(u128, u32)>,
@@ -49,7 +49,7 @@ const KEY_AND_DATA: f64 = 24.0;
 const SEED: u64 = 1;
 const VRFS: usize = 16;
 const FLOWS: usize = 1 << 16;
-/// Entries that are made at once.
+/// Number of entries that are created at once.
 const CHUNK: usize = 1024;
 
 impl Content {
@@ -83,7 +83,7 @@ impl Content {
             Key::Ipv4 => vec![prefix(32)],
             Key::Vrf => vec![KeyMatch::Exact(Bits::new(12, (i % VRFS) as u128)), prefix(32)],
         };
-        // Routes lead to a thousand next hops; other entries are each of their own.
+        // The routes share a thousand next hops; every other entry has data of its own.
         let data = if self.key == Key::Exact { i as u128 } else { Random::stream(SEED, i as u64).below(1000).into() };
         let call = ActionCall { action: 0, args: vec![Bits::new(48, data), Bits::new(16, data & 0xfff)] };
         TableEntry { key, priority: 0, action: EntryAction::Call(call), idle_timeout_ns: 0 }
@@ -114,7 +114,7 @@ impl Content {
         Ok(datapath::load_with(program, EngineKind::Machine, 1, &settings.options.code)?)
     }
 
-    /// Inserts all entries; seconds of this thread's processor time.
+    /// Inserts all entries; returns the seconds of this thread's processor time.
     fn insert(&self, state: &dyn PipelineState) -> Result<f64> {
         let mut seconds = 0.0;
         for from in (0..self.keys.len()).step_by(CHUNK) {
@@ -140,18 +140,18 @@ pub(crate) fn resident_bytes() -> f64 {
     pages.unwrap_or(f64::NAN) * rustix::param::page_size() as f64
 }
 
-/// What traffic met while something else was done.
+/// Counts of the traffic that runs during a measurement.
 #[derive(Default)]
 struct Traffic {
     stop: AtomicBool,
     packets: AtomicU64,
-    /// In rounds of all frames that did not end as the first one.
+    /// Packets that were not sent although they were in the first round of all frames.
     lost: AtomicU64,
     longest_batch_ns: AtomicU64,
 }
 
 impl Traffic {
-    /// Plays all frames again and again. With `same`, every round must send as many packets as the first one.
+    /// Plays all frames repeatedly. With `same`, every round must send as many packets as the first one.
     fn run(&self, subject: &mut Subject, frames: &Frames, batch: usize, same: bool) {
         let mut track = Track::new(batch);
         let mut first = None;
@@ -189,7 +189,10 @@ pub(crate) fn rounds(settings: &Settings) -> usize {
     if settings.quick { 1 } else { settings.rounds.min(5) }
 }
 
-/// Millions of entries a second, while packets run on another processor.
+/// Measures millions of entries per second, while packets run on another processor.
+///
+/// # Errors
+/// If a program cannot be loaded, an entry is refused or missing, or the lock cannot be taken.
 pub fn insert(title: &str, settings: &Settings) -> Result<Figures> {
     let mut figures = Vec::new();
     for (name, key, count, bar) in [
@@ -220,7 +223,7 @@ pub fn insert(title: &str, settings: &Settings) -> Result<Figures> {
             })?
             .with_context(|| name.to_string())?;
             values.push(content.keys.len() as f64 / seconds / 1e6);
-            // All of them are there.
+            // Every entry is found.
             let mut subject = subject::of_pipeline("", &pipeline, 0);
             let fates = crate::compare::all(std::slice::from_mut(&mut subject), &frames, settings.batch)?;
             ensure!(fates[0] as usize == frames.len().next_multiple_of(settings.batch), "{name}: {fates:?}");
@@ -230,10 +233,14 @@ pub fn insert(title: &str, settings: &Settings) -> Result<Figures> {
     Ok(Figures { name: "insert".to_string(), title: title.to_string(), figures })
 }
 
-/// Set, it makes `sluice-bench` say what entries of this kind take, and nothing else ([`memory_alone`]).
+/// Environment variable that makes `sluice-bench` print the memory of entries of this kind and do nothing else
+/// ([`memory_alone`]).
 pub const MEMORY_OF: &str = "SLUICE_BENCH_MEMORY_OF";
 
-/// Bytes that the process has more of with a million entries of a kind: `exact`, else IPv4 prefixes.
+/// Bytes of resident memory that a million entries add: of the kind `exact`, else IPv4 prefixes.
+///
+/// # Errors
+/// If the program cannot be loaded or refuses an entry.
 pub fn memory_alone(kind: &str, settings: &Settings) -> Result<f64> {
     let content = Content::new(if kind == "exact" { Key::Exact } else { Key::Ipv4 }, few(settings, 1_000_000));
     let pipeline = content.load(settings)?;
@@ -242,7 +249,7 @@ pub fn memory_alone(kind: &str, settings: &Settings) -> Result<f64> {
     Ok(resident_bytes() - before)
 }
 
-/// The same in a new process: in this one, memory that was freed before would be used again and not be seen.
+/// The same in a new process: this one would reuse memory that was freed before, which would not be seen.
 fn memory_of(kind: &str, settings: &Settings) -> Result<f64> {
     if settings.quick {
         return memory_alone(kind, settings);
@@ -253,7 +260,10 @@ fn memory_of(kind: &str, settings: &Settings) -> Result<f64> {
     text.trim().parse().with_context(|| format!("{text}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Memory of a million entries.
+/// Measures the memory of a million entries.
+///
+/// # Errors
+/// As [`memory_alone`], or if the new process fails.
 pub fn memory(title: &str, settings: &Settings) -> Result<Figures> {
     let count = few(settings, 1_000_000) as f64;
     let (mut beyond, mut routes) = (Vec::new(), Vec::new());
@@ -270,7 +280,7 @@ pub fn memory(title: &str, settings: &Settings) -> Result<Figures> {
     Ok(Figures { name: "memory".to_string(), title: title.to_string(), figures })
 }
 
-/// Grows tables of `l2l3acl` until the code that is made for them as they are does not hold any more; says when that was.
+/// Grows tables of `l2l3acl` until the specialised code becomes invalid; returns when that was.
 fn grow(pipeline: &Pipeline, size: l2l3acl::Size) -> Result<Instant> {
     let larger = l2l3acl::workload(l2l3acl::Size { stations: 64 * size.stations.max(1000), ..size });
     let kinds = crate::entry::Kinds::new(pipeline.program(), larger.kinds)?;
@@ -292,10 +302,13 @@ fn grow(pipeline: &Pipeline, size: l2l3acl::Size) -> Result<Instant> {
     grown.context("no table has moved")
 }
 
-/// Code for `l2l3acl` after a table has grown, while packets run.
+/// Measures recompilation of `l2l3acl` after a table has grown, while packets run.
+///
+/// # Errors
+/// If the program cannot be loaded, or the code is not replaced in time.
 pub fn recompile(title: &str, settings: &Settings) -> Result<Figures> {
     let mut figures = Vec::new();
-    // Larger ones are beside what the bar was made for.
+    // The bar is for tables of the first two sizes.
     for (name, size, bar) in [
         ("1k entries, 100 rules", l2l3acl::Size::of(1000, 64), Some(5.0)),
         ("1k entries, 1,000 rules", l2l3acl::Size { rules: 1000, ..l2l3acl::Size::of(1000, 64) }, Some(5.0)),
@@ -321,12 +334,13 @@ pub fn recompile(title: &str, settings: &Settings) -> Result<Figures> {
                         let first = pipeline.recompile(settings.options.specialise).context("it does not compile")?;
                         full.push(start.elapsed().as_secs_f64() * 1e3);
                         quick.push(first.as_secs_f64() * 1e3);
-                        // Once more, left to the thread that does so by itself: it begins with the tables as they are.
+                        // Once more, by the thread that specialises in the background: it begins with the tables as
+                        // they are.
                         let compiled = |pipeline: &Pipeline| pipeline.code_info().map_or(0, |code| code.compiled);
                         let before = compiled(&pipeline);
                         pipeline.specialise(settings.options.specialise);
                         settle(&pipeline, before)?;
-                        // The new code may be there before we look.
+                        // The new code may be installed before this thread looks.
                         let before = compiled(&pipeline);
                         let start = grow(&pipeline, l2l3acl::Size { seed: 2, ..size })?;
                         settle(&pipeline, before)?;
@@ -363,7 +377,7 @@ pub fn recompile(title: &str, settings: &Settings) -> Result<Figures> {
     Ok(Figures { name: "recompile".to_string(), title: title.to_string(), figures })
 }
 
-/// Waits until code was compiled after `compiled` times and holds.
+/// Waits until code that was compiled after count `compiled` is valid.
 fn settle(pipeline: &Pipeline, compiled: u64) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {

@@ -1,5 +1,5 @@
-//! Two workers beside one, from memory: threads that play the same frames through executors of one pipeline. The one worker has
-//! a pipeline of its own, whose code locks nothing.
+//! Two workers beside one, from memory: threads that play the same frames through executors of one pipeline. The single
+//! worker has a pipeline of its own, whose code takes no locks.
 
 use crate::compare;
 use crate::frames::Frames;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use datapath::Pipeline;
 use std::sync::Barrier;
 
-/// Cycles per packet of each of `workers` that play at the same time.
+/// Cycles per packet of each of `workers` threads that play at the same time.
 fn together(pipeline: &Pipeline, workers: usize, workload: &Workload, plan: Plan) -> Vec<f64> {
     let start = Barrier::new(workers);
     std::thread::scope(|scope| {
@@ -21,7 +21,7 @@ fn together(pipeline: &Pipeline, workers: usize, workload: &Workload, plan: Plan
                 scope.spawn(move || {
                     let mut subject = subject::of_pipeline("", pipeline, worker);
                     let mut track = Track::new(plan.batch);
-                    // Everybody at another place.
+                    // Each worker starts at another frame.
                     let mut at = worker * workload.frames.len() / workers;
                     start.wait();
                     track.turn(&mut subject, &workload.frames, &mut at, plan.warm, plan.count)
@@ -32,8 +32,8 @@ fn together(pipeline: &Pipeline, workers: usize, workload: &Workload, plan: Plan
     })
 }
 
-/// Holds each worker against C, or the interpreter where there is no C version, packet by packet, lets the pipeline settle, and
-/// does it again.
+/// Compares each worker with C, or with the interpreter where there is no C version, packet by packet; recompiles for
+/// what was observed; and compares again.
 fn compared(title: &str, pipeline: &Pipeline, workload: &Workload, settings: &Settings) -> Result<[u64; 3]> {
     let mut c = Some(match crate::reference::named(workload.program) {
         Some(_) => subject::c(workload, false)?,
@@ -57,7 +57,10 @@ fn compared(title: &str, pipeline: &Pipeline, workload: &Workload, settings: &Se
     both(&workload.frames)
 }
 
-/// Measures one workload; two workers are to be `bar` times as fast as one.
+/// Measures one workload; two workers must be at least `bar` times as fast as one.
+///
+/// # Errors
+/// If the workload cannot be loaded, a worker differs from the oracle, or the lock cannot be taken.
 pub fn run(title: &str, workload: &Workload, bar: f64, settings: &Settings) -> Result<Row> {
     let alone = subject::load(workload, &settings.options, 1)?;
     compared(title, &alone, workload, settings)?;

@@ -1,4 +1,4 @@
-//! Entries and frames for each program. Everything follows from the sizes and a seed.
+//! Entries and frames for each program. Everything is determined by the sizes and a seed.
 
 pub mod examples;
 pub mod generated;
@@ -17,29 +17,29 @@ use abi::state::PipelineState;
 use anyhow::Result;
 use std::sync::Arc;
 
-/// Calls its argument with each entry, in the order in which they are to be inserted; the same ones each time.
+/// Calls its argument with each entry in insertion order; the same entries each time.
 pub type Entries = Arc<dyn Fn(&mut dyn FnMut(&Entry)) + Send + Sync>;
 
-/// Frames that are held against the interpreter where there is no C version.
+/// Number of frames that are compared with the interpreter where there is no C version.
 pub const ORACLE_FRAMES: usize = 4096;
 
-/// What a program is given to do.
+/// A program with its entries and frames.
 pub struct Workload {
-    /// The program, as its C reference calls it.
+    /// The program's name, as its C reference has it.
     pub program: &'static str,
-    /// Its text.
+    /// The program's source.
     pub source: Source,
-    /// What entries may be: `"table.action"`.
+    /// The kinds of entries: `"table.action"`.
     pub kinds: &'static [&'static str],
-    /// Its entries.
+    /// The entries.
     pub entries: Entries,
-    /// Of very many entries, all that the first [`ORACLE_FRAMES`] frames can meet.
+    /// For very many entries: those that the first [`ORACLE_FRAMES`] frames can match.
     pub oracle: Option<Entries>,
-    /// What is timed.
+    /// The timed frames.
     pub frames: Frames,
-    /// What is compared besides: the uncommon cases.
+    /// Frames that are only compared: the uncommon cases.
     pub odd: Frames,
-    /// Entries that are not numbers by position alone, for P4 only.
+    /// Adds entries that [`Entry`] cannot express, for P4 only.
     pub more: Option<More>,
 }
 
@@ -62,18 +62,18 @@ impl Workload {
     }
 }
 
-/// How frames follow each other.
+/// The order of flows among the frames.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Flows {
-    /// This many, each as often as any other, in no order.
+    /// This many flows, equally often, in random order.
     Uniform(usize),
-    /// This many, their shares as Zipf's law with exponent 1.1 has them, a million packets or as many as there are flows.
+    /// This many flows with shares by Zipf's law (exponent 1.1); a million packets, or as many as there are flows.
     Zipf(usize),
-    /// Each packet is of a flow that was not there before: another source address and other ports. Only `l2l3acl` has them.
+    /// Each packet is of a new flow: another source address and other ports. Only `l2l3acl` supports this.
     New {
         /// Pairs of stations and routes that flows are between.
         pairs: usize,
-        /// Packets until the first one comes again.
+        /// Packets until the first flow repeats.
         packets: usize,
     },
 }

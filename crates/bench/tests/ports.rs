@@ -1,4 +1,4 @@
-//! Plots of the benchmark through ports, from lines as `bench/ports/run.py` writes them.
+//! Plots of the benchmark through ports, from a CSV file as `bench/ports/run.py` writes it.
 
 use bench::ports;
 use std::fs;

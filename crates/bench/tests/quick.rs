@@ -1,4 +1,4 @@
-//! The benchmark does not rot: every row with tiny counts. Nothing is said about time.
+//! Runs every row with tiny counts, to keep the benchmark working. Times are not checked.
 
 use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS};
@@ -140,7 +140,7 @@ fn a_difference_is_found_and_told_with_both_packets() {
     let size = l2l3acl::Size::of(100, 64);
     let workload = l2l3acl::workload(size);
     let mut other = l2l3acl::workload(size);
-    // The same entries, but next hops have other addresses.
+    // The same entries, except that next hops have other addresses.
     let entries = Arc::clone(&other.entries);
     other.entries = Arc::new(move |emit| {
         entries(&mut |entry| {

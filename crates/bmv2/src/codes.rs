@@ -1,7 +1,6 @@
-//! Codes of the diagnostics of this crate. The text of `sluice explain` for each is in
-//! `crates/frontend/explain/09-bmv2-json.md`.
+//! Codes of this crate's diagnostics. The texts of `sluice explain` are in `crates/frontend/explain/09-bmv2-json.md`.
 
-/// The text is cut off or no JSON.
+/// The text is truncated or no JSON.
 pub const NO_JSON: &str = "E0801";
 /// The text is nested too deeply or has too many parts.
 pub const TOO_LARGE: &str = "E0802";
@@ -9,15 +8,15 @@ pub const TOO_LARGE: &str = "E0802";
 pub const OTHER_FORMAT: &str = "E0803";
 /// An attribute is missing or of the wrong type.
 pub const SHAPE: &str = "E0804";
-/// A name or id that nothing has.
+/// A reference to a name or id that no object has.
 pub const UNKNOWN: &str = "E0805";
-/// Two objects of a kind have one name or id.
+/// Two objects of one kind have the same name or id.
 pub const TWICE: &str = "E0806";
-/// A number, width or value that does not fit its place.
+/// A number, width or value that is out of range where it stands.
 pub const RANGE: &str = "E0807";
 /// Attributes that contradict each other.
 pub const CONTRADICTION: &str = "E0808";
-/// Control flow that comes back to where it was.
+/// A cycle in the control flow.
 pub const CYCLE: &str = "E0809";
-/// Something that the format has and that is not supported here.
+/// A feature of the format that is not supported here.
 pub const UNSUPPORTED: &str = "E0810";

@@ -1,7 +1,7 @@
-//! The two pipelines: tables, conditionals, calls of actions, and how they follow each other; action profiles.
+//! The two pipelines: tables, conditionals, calls of actions, and their order; action profiles.
 //!
-//! The nodes of a pipeline are a graph without cycles. A table's next node depends on the action that ran, or on whether
-//! an entry matched (`__HIT__`, `__MISS__`).
+//! The nodes of a pipeline form an acyclic graph. A table's next node depends on the action that ran, or on whether an
+//! entry matched (`__HIT__`, `__MISS__`).
 
 use crate::codes;
 use crate::expressions::hex;
@@ -16,9 +16,9 @@ use ir::HashAlgorithm;
 use num_bigint::BigInt;
 use std::collections::HashMap;
 
-/// Entries of a table whose size is not given.
+/// Size of a table for which none is given.
 const TABLE_SIZE: u64 = 1024;
-/// What a table is called that the compiler made of a direct call of an action.
+/// Prefix of the names of tables that the compiler generates for direct calls of actions.
 const HIDDEN_PREFIX: &str = "tbl_";
 
 impl Reader {
@@ -34,7 +34,7 @@ impl Reader {
         for profile in object.list_of("action_profiles")? {
             self.profile(&profile)?;
         }
-        // Nodes are named before they are read, for they name each other.
+        // All names are registered before the nodes are read, since nodes refer to one another.
         let mut names = Names::default();
         let kinds = ["tables", "conditionals", "action_calls"];
         let mut objects = Vec::new();
@@ -60,7 +60,7 @@ impl Reader {
                 "conditionals" => {
                     conditionals.add_id("conditional", node, nodes.len())?;
                     if node.get("true_next").is_none() && node.get("false_next").is_none() {
-                        // Both end the pipeline.
+                        // Both branches end the pipeline.
                         self.condition(&node.need("expression")?)?;
                     }
                     Node::Conditional {
@@ -236,7 +236,8 @@ impl Reader {
     fn selector(&self, object: &At<'_>) -> Read<Selector> {
         let algo = object.need("algo")?;
         let input = object.need("input")?.list()?;
-        // Only a calculation has a name by which its key is set: this one stays zero, and so does the hash of whatever data.
+        // Only a calculation has a name by which the Toeplitz key can be set: a selector's key stays zero, and so does
+        // its hash of any data.
         if algo.text()? == "toeplitz" {
             return Ok(Selector { algorithm: HashAlgorithm::Identity, input: Vec::new() });
         }
@@ -255,7 +256,7 @@ impl Reader {
         Ok(Selector { algorithm, input: fields })
     }
 
-    /// Old JSON: the table has its action profile for itself.
+    /// Old JSON: the table has an action profile of its own.
     fn own_profile(&mut self, object: &At<'_>, name: &At<'_>) -> Read<()> {
         let text = name.text()?.to_string();
         if self.profiles.get(&text).is_some() {
@@ -271,7 +272,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The actions of a table, and what `next_tables` calls them.
+    /// The actions of a table, and their names in `next_tables`.
     fn table_actions(&self, object: &At<'_>) -> Read<(Vec<usize>, Vec<String>)> {
         let mut actions = Vec::new();
         let list = match object.get("action_ids") {
@@ -309,7 +310,7 @@ impl Reader {
         Ok((actions, names))
     }
 
-    /// Refuses other names than those of the actions.
+    /// Refuses names other than those of the actions.
     fn are_named(&self, actions: &[usize], names: &At<'_>) -> Read<()> {
         let list = names.list()?;
         if list.len() != actions.len() {
@@ -359,7 +360,7 @@ impl Reader {
         };
         let mut empty = false;
         let (value, width, own_name) = if kind.text()? == "valid" {
-            // A header by its name; older compilers wrote a pair.
+            // A header is given by its name; older compilers wrote a pair.
             let header = match target.is_list() {
                 true => target.tuple::<2>()?[0].clone(),
                 false => target.clone(),
@@ -396,7 +397,7 @@ impl Reader {
     }
 }
 
-/// The node that an attribute names; none ends the pipeline.
+/// The node that an attribute names; `None` ends the pipeline.
 fn next(object: &At<'_>, attribute: &str, names: &Names) -> Read<Option<usize>> {
     object.get(attribute).map(|at| names.named("node", &at)).transpose()
 }
@@ -419,7 +420,7 @@ fn table_next(object: &At<'_>, actions: &[usize], action_names: &[String], names
     Ok(Next::Actions(targets, next(object, "base_default_next", names)?))
 }
 
-/// The key of an entry. Values are of whole bytes; bits above the key's are ignored.
+/// The key of an entry. Values are in whole bytes; bits beyond the key's width are ignored.
 fn entry_key(list: &At<'_>, keys: &[Key]) -> Read<Vec<KeyMatch>> {
     let fields = list.list()?;
     if fields.len() != keys.len() {
@@ -475,7 +476,7 @@ fn entry_key(list: &At<'_>, keys: &[Key]) -> Read<Vec<KeyMatch>> {
     Ok(key)
 }
 
-/// A node from which the control flow leads back to it. Without recursion: chains may be long.
+/// A node on a cycle of the control flow. Iterative, since chains may be long.
 fn cycle(nodes: &[Node]) -> Option<usize> {
     let successors = |node: usize| -> Vec<usize> {
         match &nodes[node] {

@@ -1,17 +1,18 @@
-//! A compiled program described in bmv2's JSON form, for tools that read tables, actions and headers from it.
+//! Describes a compiled program in bmv2's JSON format, for tools that read tables, actions and headers from it.
 //!
-//! What the command lines of bmv2 and libraries of controllers read is there, with the names, widths and order of ids that p4c gives:
-//! header types and instances, stacks, unions, tables with their keys, actions with their parameters, action profiles, counters,
-//! meters, registers, value sets, digests, errors. What the program *does* (operations of parser states, primitives of actions,
-//! conditions, checksums, the order of tables) is left out: Sluice compiles the P4 source, which the file carries in the field
-//! [`FIELD`]. So that no other switch runs such a file as a program that does nothing, each action and the parser's first state has
-//! the primitive [`PRIMITIVE`], which bmv2 refuses by name.
+//! The description contains what bmv2's command lines and controller libraries read, with the names, widths and id
+//! order of p4c: header types and instances, stacks, unions, tables with their keys, actions with their parameters,
+//! action profiles, counters, meters, registers, value sets, digests, errors. The program's behaviour (operations of
+//! parser states, primitives of actions, conditions, checksums, the order of tables) is left out: Sluice compiles the
+//! P4 source, which the file contains in the field [`FIELD`]. So that no other switch runs such a file as a program
+//! that does nothing, each action and the parser's first state have the primitive [`PRIMITIVE`], which bmv2 refuses by
+//! name.
 //!
-//! Differences from p4c: tables and actions that it makes of statements outside actions are not listed, nor are variables among the
-//! scalars; ids count without them.
+//! Differences from p4c: the tables and actions that p4c generates for statements outside actions are not listed, nor
+//! are variables among the scalars; ids are assigned without them.
 //!
-//! `headers.rs` lays out headers and metadata. Format: `JSON_format.md` of behavioral-model. Tests: `crates/bmv2/tests/describe.rs`;
-//! with unmodified tools, `tests/py/test_bmv2.py`.
+//! `headers.rs` lays out headers and metadata. Format: `JSON_format.md` of behavioral-model. Tests:
+//! `crates/bmv2/tests/describe.rs`; with unmodified tools, `tests/py/test_bmv2.py`.
 
 mod applied;
 mod headers;
@@ -28,25 +29,25 @@ use std::collections::HashMap;
 
 /// The version of the format that is written.
 const VERSION: [u32; 2] = [2, 23];
-/// The primitive of every action, which no switch of bmv2's knows.
+/// The primitive of every action, which bmv2's switches do not have.
 pub const PRIMITIVE: &str = "compile_p4_source_with_sluice";
-/// The field of the file that is Sluice's own: an object with `source` (P4 text that needs no other file), `name` (its file)
-/// and `bmv2` (whether the program behaves as in bmv2 where that differs from P4).
+/// The file's field that only Sluice reads: an object with `source` (P4 text without includes), `name` (its file) and
+/// `bmv2` (whether the program behaves as in bmv2 where that differs from P4).
 pub const FIELD: &str = "sluice";
-/// The pipeline of programs without any.
+/// The pipeline's name for programs without any.
 const NO_PIPELINE: &str = "ingress";
 
-/// A compiled program.
+/// A compiled program to be described.
 pub struct Described<'a> {
     /// Its types, blocks and instances.
     pub typed: &'a TypedProgram,
-    /// As lowered, before any pass: the optimiser takes out what packets do not need.
+    /// Its IR as lowered, before any pass: the optimiser removes what packets do not need.
     pub program: &'a ir::Program,
     /// The file's name.
     pub name: &'a str,
-    /// The program as one text that needs no other file.
+    /// The program's source as one text without includes.
     pub source: &'a str,
-    /// It behaves as in bmv2.
+    /// Whether it behaves as in bmv2.
     pub bmv2: bool,
 }
 
@@ -94,15 +95,15 @@ pub fn describe(input: &Described) -> Value {
     file
 }
 
-/// Controls that exist, and what their tables and actions are called.
+/// The instantiated controls, and the names of their tables and actions.
 struct Instances<'a> {
-    /// What the package's controls are called in the format, in order.
+    /// The format's names of the package's controls, in order.
     pipelines: Vec<String>,
     /// The tables that each of them applies, in order.
     applied: Vec<Vec<String>>,
     /// By control-plane name.
     tables: HashMap<String, &'a typed::Table>,
-    /// By control-plane name: the order of declaration; actions outside controls first.
+    /// By control-plane name: the order of declaration; actions outside controls come first.
     actions: HashMap<String, u32>,
 }
 
@@ -119,7 +120,7 @@ impl<'a> Instances<'a> {
         found
     }
 
-    /// `within`: the package's name among another one's arguments.
+    /// Adds the controls of a package. `within` is its name if it is an argument of another package.
     fn package(&mut self, typed: &'a TypedProgram, id: InstanceId, within: Option<&str>) {
         for arg in &typed.instance(id).args {
             let Some(child) = arg.value.as_instance() else { continue };
@@ -133,7 +134,7 @@ impl<'a> Instances<'a> {
                         (other, _) => other,
                     };
                     let applied = self.control(typed, child, control);
-                    // Controls for checksums and deparsers are no pipelines.
+                    // Controls for checksums and deparsers are not pipelines.
                     if matches!(name, "ingress" | "egress") || !applied.is_empty() {
                         self.pipelines.push(name.to_string());
                         self.applied.push(applied);
@@ -144,7 +145,7 @@ impl<'a> Instances<'a> {
         }
     }
 
-    /// Learns what a pipeline's tables and actions are called; the tables in order.
+    /// Records the names of a control's tables and actions; returns the names of its tables in order.
     fn control(&mut self, typed: &'a TypedProgram, id: InstanceId, control: ControlId) -> Vec<String> {
         self.actions_of(typed, id, control);
         let mut names = Vec::new();
@@ -179,7 +180,7 @@ struct Describer<'a> {
 }
 
 impl Describer<'_> {
-    /// The pipelines; assigns ids to actions, one for each table that lists the action, as p4c does.
+    /// The pipelines. Assigns ids to actions, one for each table that lists the action, as p4c does.
     fn pipelines(&mut self) -> Vec<Value> {
         let names = match self.instances.pipelines.is_empty() {
             true => vec![NO_PIPELINE.to_string()],
@@ -217,7 +218,8 @@ impl Describer<'_> {
         pipelines
     }
 
-    /// Ids of the actions of each table, in the order of its list. They count by declaration, then by table.
+    /// The ids of each table's actions, in the order of its list. Ids are ordered by declaration of the action, then by
+    /// table.
     fn number_actions(&mut self, tables: &[&Table]) -> Vec<Vec<usize>> {
         let program = self.input.program;
         let mut uses: Vec<(u32, Option<usize>, usize, usize, &ir::program::Action)> = Vec::new();
@@ -259,7 +261,8 @@ impl Describer<'_> {
         json
     }
 
-    /// Names and targets of a table's keys: those that entries match, or those that choose a member of a group.
+    /// Names and targets of a table's keys: those that entries match or, if `selector`, those that select a member of a
+    /// group.
     fn keys(&mut self, table: &Table, selector: bool) -> Vec<(Option<String>, Reference)> {
         let Some(declared) = self.instances.tables.get(&table.name) else { return Vec::new() };
         let chosen = declared.keys.iter().filter(|key| (&*key.match_kind_name == "selector") == selector);
@@ -322,7 +325,7 @@ impl Describer<'_> {
         json
     }
 
-    /// Digests, with a scalar for each field of theirs.
+    /// The digests, with a scalar for each of their fields.
     fn learn_lists(&mut self) -> Vec<Value> {
         let mut lists = Vec::new();
         for item in &self.input.program.externs {
@@ -337,12 +340,12 @@ impl Describer<'_> {
     }
 }
 
-/// p4c names the validity of a header as the field that stands for it.
+/// The name of a key; p4c names a header's validity as its pseudo-field `$valid$`.
 fn key_name(name: &str) -> String {
     name.strip_suffix(".isValid()").map_or_else(|| name.to_string(), |header| format!("{header}.$valid$"))
 }
 
-/// Optional keys are ternary ones in this format.
+/// The format's match type; optional keys are ternary in it.
 fn match_type(kind: MatchKind) -> &'static str {
     match kind {
         MatchKind::Optional => MatchKind::Ternary.name(),
@@ -350,23 +353,23 @@ fn match_type(kind: MatchKind) -> &'static str {
     }
 }
 
-/// The match type of a whole table: the one of its keys that needs most.
+/// The match type of a table: the most general of its keys' types.
 fn strongest(table: &Table) -> &'static str {
     let order = ["range", "ternary", "lpm", "exact"];
     order.into_iter().find(|wanted| table.keys.iter().any(|key| match_type(key.kind) == *wanted)).unwrap_or("exact")
 }
 
-/// All digits of a value's bytes.
+/// Hexadecimal with all digits of the value's bytes.
 fn hex(value: &Bits) -> String {
     value.to_bytes_be().iter().fold("0x".to_string(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// Without leading zeros.
+/// Hexadecimal without leading zeros.
 fn short_hex(value: &Bits) -> String {
     format!("{:#x}", value.to_biguint())
 }
 
-/// The program's entries in the order of the source; the smallest number is the highest priority.
+/// The program's entries in the order of the source; the lowest number is the highest priority.
 fn entries(table: &Table, action_ids: &[usize]) -> Vec<Value> {
     let mut order: Vec<usize> = (0..table.entries.len()).collect();
     order.sort_by_key(|&at| std::cmp::Reverse(table.entries[at].priority));
@@ -388,7 +391,7 @@ fn entries(table: &Table, action_ids: &[usize]) -> Vec<Value> {
         }
     };
     let entry = |(at, entry): (usize, &base::entry::TableEntry)| {
-        // The program's own entries name actions; members are a controller's.
+        // Entries of a program call actions; only a controller's refer to members.
         let EntryAction::Call(call) = &entry.action else { return None };
         let keys = entry.key.iter().zip(&table.keys).map(|(found, key)| matched(found, key.width));
         Some(json!({
@@ -439,7 +442,7 @@ fn value_sets(program: &ir::Program) -> Vec<Value> {
     sets.enumerate().map(set).collect()
 }
 
-/// Hashes whose parameters tools set by these names; what they are computed from is left out, and other hashes are.
+/// Calculations whose parameters tools can set by these names, without their input; other calculations are left out.
 fn calculations(program: &ir::Program) -> Vec<Value> {
     let calculation = |(id, calculation): (usize, &ir::Calculation)| {
         let algorithm = match calculation.function {
@@ -452,7 +455,7 @@ fn calculations(program: &ir::Program) -> Vec<Value> {
     program.calculations.iter().enumerate().map(calculation).collect()
 }
 
-/// Parsers with the names of their states.
+/// The parsers with the names of their states.
 fn parsers(typed: &TypedProgram) -> Vec<Value> {
     let mut found = Vec::new();
     headers::for_each_block(typed, &mut |name, of| {
@@ -479,7 +482,7 @@ fn parsers(typed: &TypedProgram) -> Vec<Value> {
     found.into_iter().enumerate().map(&mut parser).collect()
 }
 
-/// Whether a type is one that a header instance of the format can have.
+/// Whether a header instance of the format can have this type.
 fn is_header_like(ty: &Type) -> bool {
     match ty {
         Type::Header(_) | Type::HeaderUnion(_) => true,

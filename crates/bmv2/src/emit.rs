@@ -1,4 +1,4 @@
-//! From the model to IR: six stages, with simple_switch's glue between them (`lower::simple_switch`).
+//! Lowers the model to IR: six stages, connected by simple_switch's runtime behaviour (`lower::simple_switch`).
 //!
 //! ```text
 //! parser     states                               emit/parser.rs
@@ -9,10 +9,11 @@
 //! deparser   primitives, headers in order         emit/headers.rs
 //! ```
 //!
-//! **Fields of invalid headers.** bmv2 keeps their values; the IR's headers have zeros there. A header of which that can
-//! be seen is *loose*: its fields and validity are slots of their own, and a header of the IR is there for the wire only.
-//! All others are headers of the IR, which passes and engines know best. Which are loose is found by lowering the
-//! program with all headers loose and following what may be in them (`lower::dirty`); then it is lowered again.
+//! **Fields of invalid headers.** bmv2 keeps their values; the IR's headers have zeros there. A header for which the
+//! difference is observable is *loose*: its fields and validity are slots of their own, and an IR header exists only
+//! for extraction and emission. All others are headers of the IR, which passes and engines handle best. To find the
+//! loose ones, the program is lowered with all headers loose, dataflow analysis finds which may hold values while
+//! invalid (`lower::dirty`), and the program is lowered again.
 
 mod actions;
 mod arithmetic;
@@ -33,17 +34,17 @@ use lower::dirty::{self, Followed};
 use lower::simple_switch::{PacketHeader, Stages, Switch, glue};
 use std::collections::HashMap;
 
-/// A program, and where to look for what in it.
+/// A lowered program, its diagnostics, and the IR objects of the model's objects.
 pub(crate) struct Emitted {
     pub program: ir::Program,
     pub diagnostics: Vec<Diagnostic>,
     pub declared: Declared,
 }
 
-/// What of the model became what of the program.
+/// The IR objects that correspond to the model's objects.
 #[derive(Default)]
 pub(crate) struct Declared {
-    /// By whether it is of egress, and the node.
+    /// By whether the table is of egress, and its node.
     pub tables: HashMap<(bool, usize), TableId>,
 }
 
@@ -87,7 +88,7 @@ fn lower_with(m: &Model, spans: &Spans, name: &str, loose: &[bool]) -> (Lowered,
     let mut b = Builder::new(name);
     b.set_budget(lower::SIZE_LIMIT);
     for (value, error) in m.errors.iter().enumerate() {
-        // 0 is no error in the IR; in JSON another value may be that, which a packet without error has then.
+        // 0 means no error in the IR; the JSON may give 0 to another error, which a packet without error then has.
         b.error(match value {
             0 => CORE_ERRORS[0],
             _ if error == CORE_ERRORS[0] => "no error",
@@ -134,7 +135,7 @@ fn lower_with(m: &Model, spans: &Spans, name: &str, loose: &[bool]) -> (Lowered,
     (Lowered { program, stages, warnings, faults, overrun, declared }, followed)
 }
 
-/// Which block is being lowered.
+/// The block that is being lowered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
     Parser,
@@ -150,11 +151,11 @@ struct Cx<'m> {
     b: Builder,
     role: Role,
     headers: Vec<HeaderSlots>,
-    /// By stack: the number of elements that are used.
+    /// By stack: the number of elements in use.
     next_of_stack: Vec<SlotId>,
     next_of_union_stack: Vec<SlotId>,
     switch: Switch,
-    /// Data of the table entry whose action is being lowered.
+    /// Action data of the table entry, in the action that is being lowered.
     locals: Vec<Operand>,
     counters: Vec<ExternId>,
     meters: Vec<ExternId>,
@@ -166,13 +167,13 @@ struct Cx<'m> {
     tables: HashMap<(bool, usize), control::TableIds>,
     /// Blocks that end the parser with an error.
     fail_blocks: HashMap<Option<u32>, BlockId>,
-    /// The learn list that was asked for last.
+    /// The learn list requested last.
     learn: Option<SlotId>,
-    /// The complement of the length that the frame is cut to.
+    /// The complement of the length that the frame is truncated to.
     truncate: Option<SlotId>,
     surely_loose: Vec<usize>,
     faults: Vec<Diagnostic>,
-    /// Place of the object that is being lowered, for diagnostics.
+    /// Location of the object that is being lowered, for diagnostics.
     place: Place,
 }
 
@@ -217,7 +218,7 @@ impl<'m> Cx<'m> {
         self.switch.standard.get(name).copied()
     }
 
-    /// What comes is of this place of the JSON.
+    /// Sets the JSON location of the operations that follow.
     fn stand_at(&mut self, place: Place) {
         self.place = place;
         self.b.set_span(self.spans.of(place));
@@ -228,7 +229,7 @@ impl<'m> Cx<'m> {
         self.faults.push(Diagnostic::error(codes::RANGE, span, format!("{path}: {}", message.into())));
     }
 
-    /// Whether no more is lowered.
+    /// Whether lowering stops because the program exceeds a limit of the IR.
     fn gives_up(&self) -> bool {
         self.b.overrun().is_some()
     }
@@ -247,7 +248,7 @@ impl<'m> Cx<'m> {
         self.b.end_stage();
     }
 
-    /// Goes on where a condition holds; the block for where it does not.
+    /// Branches on a condition and continues where it holds; returns the block for the other case.
     fn split(&mut self, cond: impl Into<Operand>) -> BlockId {
         let (then, other) = (self.b.block(""), self.b.block(""));
         self.b.branch(cond, then, other);
@@ -255,13 +256,13 @@ impl<'m> Cx<'m> {
         other
     }
 
-    /// Ends the current block in `to` and goes on there.
+    /// Ends the current block with a jump to `to` and continues there.
     fn land(&mut self, to: BlockId) {
         self.b.fall_through(to);
         self.b.switch_to(to);
     }
 
-    /// Runs `then` where a condition holds, `other` where not.
+    /// Runs `then` where a condition holds, and `other` where it does not.
     fn if_else(&mut self, cond: impl Into<Operand>, then: impl FnOnce(&mut Self), other: impl FnOnce(&mut Self)) {
         match cond.into() {
             Operand::Const(c) if c.is_true() => then(self),
@@ -306,7 +307,8 @@ impl<'m> Cx<'m> {
         self.join_bits(BinOp::Or, a, b, true)
     }
 
-    /// `absorbing` is what makes the other operand not matter.
+    /// The conjunction or disjunction of two bits; `absorbing` is the value of either operand that determines the
+    /// result.
     fn join_bits(&mut self, op: BinOp, a: Operand, b: Operand, absorbing: bool) -> Operand {
         match (&a, &b) {
             (Operand::Const(c), other) | (other, Operand::Const(c)) => match c.is_true() == absorbing {
@@ -317,7 +319,8 @@ impl<'m> Cx<'m> {
         }
     }
 
-    /// Counters, meters, registers, digests, value sets' and profiles' externs; direct ones come with their tables.
+    /// Declares counters, meters, registers, digests, and the externs of value sets and profiles; direct externs are
+    /// declared with their tables.
     fn declare_state(&mut self) {
         let m = self.m;
         let spans = self.spans;

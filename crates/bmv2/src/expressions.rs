@@ -1,4 +1,4 @@
-//! Expressions and the type-value objects that arguments are, with their types checked.
+//! Expressions, including the type-value objects of arguments, with type checking.
 
 use crate::codes;
 use crate::model::{BinaryOp, Expr, Target, UnaryOp};
@@ -7,7 +7,7 @@ use crate::read::{At, Read};
 use num_bigint::BigInt;
 use num_traits::Num;
 
-/// Most digits of a number: hexadecimal ones of the widest value.
+/// Most digits of a number: those of the widest value in hexadecimal.
 const DIGITS_MAX: usize = lower::WIDTH_LIMIT as usize / 4;
 
 /// The type of an expression.
@@ -15,7 +15,7 @@ const DIGITS_MAX: usize = lower::WIDTH_LIMIT as usize / 4;
 pub(crate) enum Type {
     Number,
     Bool,
-    /// With the header type.
+    /// With the header type's index.
     Header(usize),
     Stack(usize),
     Union,
@@ -57,7 +57,7 @@ pub(crate) fn hex(value: &At<'_>) -> Read<BigInt> {
 }
 
 impl Reader {
-    /// An expression that is a number.
+    /// An expression of type number.
     pub fn number(&self, value: &At<'_>) -> Read<Expr> {
         let (expr, ty) = self.expression(value)?;
         match ty {
@@ -66,7 +66,7 @@ impl Reader {
         }
     }
 
-    /// An expression that is a boolean.
+    /// An expression of type boolean.
     pub fn condition(&self, value: &At<'_>) -> Read<Expr> {
         let (expr, ty) = self.expression(value)?;
         match ty {
@@ -75,7 +75,7 @@ impl Reader {
         }
     }
 
-    /// A condition that may be given as a number, which is not 0 where it holds.
+    /// A condition, which may be given as a number that is nonzero where the condition holds.
     pub fn condition_or_number(&self, value: &At<'_>) -> Read<Expr> {
         let (expr, ty) = self.expression(value)?;
         match ty {
@@ -112,7 +112,7 @@ impl Reader {
         }
     }
 
-    /// What can be assigned to.
+    /// A target of an assignment.
     pub fn target(&self, value: &At<'_>) -> Read<Target> {
         match self.expression(value)?.0 {
             Expr::Number(_) if !is_constant(value) => Ok(Target::Nowhere),
@@ -201,7 +201,7 @@ impl Reader {
         let condition = |name: &str| value.need(name).and_then(|v| self.condition(&v));
         let index = |name: &str| value.need(name).and_then(|v| Ok((v.number()? as usize, v)));
         let binary = |b: BinaryOp| -> Read<Expr> {
-            // `+` and `-` with one operand.
+            // Unary `+` and `-`.
             let left = match (b, value.get("left")) {
                 (BinaryOp::Add | BinaryOp::Sub, None) => Expr::Number(BigInt::ZERO),
                 _ => number("left")?,
@@ -283,7 +283,7 @@ impl Reader {
                 };
                 let (position, at) = index("right")?;
                 match self.positions[ty].get(position) {
-                    // The validity stands behind the fields.
+                    // The validity follows the fields.
                     None if position == self.positions[ty].len() => {
                         let valid = unary(UnaryOp::Valid, expr);
                         (unary(UnaryOp::BoolToData, valid), Type::Number)
@@ -400,7 +400,7 @@ impl Reader {
     }
 }
 
-/// Whether a number is one that is written there, and not a field of 0 bits.
+/// Whether a number is written as a constant, rather than being a field of 0 bits.
 fn is_constant(value: &At<'_>) -> bool {
     value.get("type").is_some_and(|ty| ty.text().is_ok_and(|ty| ty == "hexstr"))
 }
@@ -410,7 +410,7 @@ fn nothing() -> Expr {
     Expr::Number(BigInt::ZERO)
 }
 
-/// The element at a constant index that is in range.
+/// The element at a constant index, if that is in range.
 fn constant_index(index: &Expr, elements: &[usize]) -> Option<usize> {
     let Expr::Number(index) = index else { return None };
     usize::try_from(index).ok().and_then(|i| elements.get(i)).copied()

@@ -1,4 +1,4 @@
-//! Header types, headers, stacks, unions, stacks of unions, errors, and the fields that simple_switch knows.
+//! Header types, headers, stacks, unions, stacks of unions, errors, and the fields that simple_switch uses.
 
 use crate::codes;
 use crate::model::{Field, FieldType, Header, HeaderType, Stack, Union, UnionStack};
@@ -6,10 +6,10 @@ use crate::names::{Names, Reader};
 use crate::read::{At, Read};
 use std::collections::{HashMap, HashSet};
 
-/// Most bits of a header: those of the widest value.
+/// Most bits of a header: the width limit of values.
 const HEADER_BITS_MAX: u64 = lower::WIDTH_LIMIT as u64;
-/// Largest value of an error. p4c numbers errors from 0, and did from 1; the list of them is as long as the largest value, so a
-/// value of four billions must not make one.
+/// Largest value of an error. p4c numbers errors from 0, formerly from 1. The bound limits the list of errors, which is
+/// as long as the largest value.
 const ERROR_MAX: u32 = 4096;
 
 /// Errors of P4_16's core library.
@@ -23,7 +23,7 @@ pub(crate) const CORE_ERRORS: [&str; 7] = [
     "ParserInvalidArgument",
 ];
 
-/// Fields that simple_switch reads and sets: its names of them, and v1model's.
+/// Fields that simple_switch reads and writes: its names for them, and v1model's.
 const WELL_KNOWN: [(&str, &str); 17] = [
     ("standard_metadata.ingress_port", "ingress_port"),
     ("standard_metadata.egress_spec", "egress_spec"),
@@ -44,7 +44,7 @@ const WELL_KNOWN: [(&str, &str); 17] = [
     ("queueing_metadata.qid", "qid"),
 ];
 
-/// Of these, what a program must have.
+/// How many of these, from the first on, a program must have.
 const REQUIRED: usize = 5;
 
 impl Reader {
@@ -217,7 +217,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Errors by value; those of the core library that are not listed get values behind the others.
+    /// Errors by value; those of the core library that are not listed get values after the others.
     pub fn errors(&mut self, root: &At<'_>) -> Read<()> {
         let mut errors: Vec<Option<String>> = Vec::new();
         for pair in root.list_of("errors")? {
@@ -245,7 +245,7 @@ impl Reader {
         Ok(())
     }
 
-    /// For a message: the other target that the names of headers tell.
+    /// For a message: the target that the headers' names indicate.
     fn made_for(&self) -> String {
         let targets = [("psa_", "psa_switch", "PSA"), ("pna_", "pna_nic", "PNA")];
         let found =
@@ -255,13 +255,13 @@ impl Reader {
         })
     }
 
-    /// The fields that simple_switch knows: by alias, else by their own names.
+    /// The fields that simple_switch uses, found by alias or else by their own names.
     pub fn well_known(&mut self, root: &At<'_>) -> Read<()> {
         let mut aliases: HashMap<&str, Field> = HashMap::new();
         for pair in root.list_of("field_aliases")? {
             let [alias, target] = pair.tuple()?;
             let field = self.fixed_field(&target)?;
-            // A compiler writes aliases that the program asks for behind its own.
+            // A compiler writes the program's own aliases after the standard ones.
             aliases.insert(alias.text()?, field);
         }
         for (i, (name, short)) in WELL_KNOWN.into_iter().enumerate() {

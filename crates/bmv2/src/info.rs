@@ -1,7 +1,7 @@
-//! The P4Info of a program from the names in its JSON.
+//! The P4Info of a program, built from the names in its JSON.
 //!
-//! Ids are those that `crates/p4info` gives to the same names, so a controller that was built with the P4Info of the
-//! source finds them. What JSON does not have (annotations, types, `@controller_header`) is not there.
+//! Ids are those that `crates/p4info` assigns to the same names, so a controller built with the P4Info of the source
+//! finds its objects. What the JSON lacks (annotations, types, `@controller_header`) is absent.
 
 use crate::emit::Declared;
 use crate::model::{Model, Node, Table};
@@ -34,7 +34,7 @@ pub(crate) fn build(m: &Model, program: &ir::Program, declared: &Declared) -> P4
     names.extend(m.value_sets.iter().map(|s| (ObjectKind::ValueSet, &*s.name)));
     let mut allocator = Allocator::default();
     for (kind, name) in &names {
-        // Without ids of an author nothing can be refused.
+        // Without ids chosen by the program's author nothing can be refused.
         _ = allocator.add(*kind, name, None);
     }
     let allocation = allocator.allocate();
@@ -110,7 +110,7 @@ impl Info<'_> {
         self.id(ObjectKind::Action, &self.program.actions[action.index()].name)
     }
 
-    /// Actions of tables, then others, which controllers may know because the source calls them.
+    /// The actions of tables, then other actions, which controllers may know because the source calls them.
     fn actions(&self, m: &Model, tables: &[(&Table, ir::TableId)], info: &mut P4Info) {
         let mut seen = BTreeSet::new();
         let of_tables = tables.iter().flat_map(|(_, id)| &self.program.tables[id.index()].actions);
@@ -220,7 +220,7 @@ impl Info<'_> {
                 let mut members: BTreeMap<&str, usize> = BTreeMap::new();
                 let mut list = Vec::new();
                 for (name, width) in fields {
-                    // A field twice in a list is two members.
+                    // A field that occurs twice in a list becomes two members.
                     let count = members.entry(name).or_default();
                     *count += 1;
                     let name = if *count == 1 { name.clone() } else { format!("{name}#{count}") };

@@ -1,19 +1,20 @@
-//! bmv2's JSON: what p4c writes for `simple_switch`, as a front end to the IR, and a description of a compiled program in
-//! the same form for tools that read it.
+//! bmv2's JSON, the output of p4c for `simple_switch`: a front end that compiles it to IR, and a description of
+//! compiled programs in the same format for tools that read it.
 //!
 //! ```text
 //! text ─read▶ Value ─headers, states, primitives, control, state▶ Model ─emit▶ ir::Program
 //!      read.rs       names resolved, everything checked           model.rs  └─info▶ P4Info
 //! ```
 //!
-//! The format is that of docs/JSON_format.md of behavioral-model, versions 2.0 to 2.24. Attributes that mean nothing
-//! here are ignored; operations, primitives, types and targets that are not known are refused by name. Reading stops at the first
-//! mistake, which is named with its path in the JSON (`codes`).
+//! The format is that of docs/JSON_format.md of behavioral-model, versions 2.0 to 2.24. Attributes without meaning here
+//! are ignored; unknown operations, primitives, types and targets are refused by name. Reading stops at the first
+//! error, which is reported with its path in the JSON (`codes`).
 //!
-//! Promises: `compile` never panics, whatever the text; what it returns passes `ir::verify`. It recurses as deeply as the
-//! JSON is nested, at most 8,192 levels: the caller's stack must be as large as for the compiler of P4 source.
+//! Guarantees: `compile` never panics, whatever the text; the program it returns passes `ir::verify`. Recursion is as
+//! deep as the JSON is nested, at most 8,192 levels, so the caller's stack must be as large as for the compiler of P4
+//! source.
 //!
-//! Behaviour where bmv2 differs from P4_16, and what is missing: `docs/bmv2.md`. Tests: `tests/`.
+//! Where bmv2's behaviour differs from P4_16, and what is missing: `docs/bmv2.md`. Tests: `tests/`.
 
 pub mod codes;
 mod control;
@@ -42,38 +43,39 @@ use read::{At, Read};
 
 /// Major version of the format.
 const MAJOR: u32 = 2;
-/// Newest minor version: of behavioral-model's JSON_format.md as it was read for this. A newer one may say what is not understood here.
+/// Newest minor version that was implemented. A newer one may have features that are not understood here.
 const MINOR_MAX: u32 = 24;
 
-/// What compiling a text gives.
+/// The result of compiling a text.
 #[derive(Default)]
 pub struct Compiled {
-    /// The text, and what is known of the sources that it was made from.
+    /// The text, and the known fragments of the sources that it was made from.
     pub sources: SourceMap,
     /// Errors and warnings.
     pub diagnostics: Vec<Diagnostic>,
     /// The program; `None` when there is an error.
     pub program: Option<ir::Program>,
-    /// What a controller sees.
+    /// The program's P4Info, for controllers.
     pub p4info: Option<P4Info>,
 }
 
-/// Whether a text that begins as JSON is what a compiler made for bmv2, or was to be that. Which texts do: `frontend::form`.
+/// Whether a text that begins as JSON is, or was meant to be, a program for bmv2. The caller decides which texts begin
+/// as JSON: `frontend::form`.
 pub fn is_program(json: &str) -> bool {
     ["\"header_types\"", "\"pipelines\"", "\"parsers\"", "\"__meta__\""].iter().any(|key| json.contains(key))
 }
 
-/// The JSON path of the value that would come next behind an incomplete JSON text.
+/// The JSON path of the next value after an incomplete JSON text.
 pub fn path_behind(text: &str) -> String {
     read::path_of(text, text.len())
 }
 
-/// Compiles a text. `file` is its name in messages, `name` the program's.
+/// Compiles a text. `file` is its name in messages, `name` the program's name.
 pub fn compile(text: &str, file: &str, name: &str) -> Compiled {
     compile_with(text, file, name, None)
 }
 
-/// [`compile`], with the value of `egress_spec` that means drop if it is another than 511.
+/// Like [`compile`], with the value of `egress_spec` that means drop, if it is not 511.
 pub fn compile_with(text: &str, file: &str, name: &str, drop_port: Option<u64>) -> Compiled {
     let mut sources = SourceMap::new();
     let text = text.trim_start_matches('\u{feff}');
@@ -88,7 +90,7 @@ pub fn compile_with(text: &str, file: &str, name: &str, drop_port: Option<u64>) 
     model.drop_port = drop_port;
     let emit::Emitted { program, mut diagnostics, declared } = emit::emit(&model, &spans, name);
     if !has_errors(&diagnostics) {
-        // What reading lets through by mistake must not reach passes and engines.
+        // An error that reading has missed must not reach passes and engines.
         diagnostics.extend(ir::verify(&program).into_iter().map(|d| {
             Diagnostic::error(codes::CONTRADICTION, d.span, format!("the JSON does not make a program: {}", d.message))
         }));
@@ -114,7 +116,7 @@ fn read_program(text: &str, sources: &mut SourceMap) -> Read<(Model, Spans)> {
     let root = At::root(&value);
     check_version(&root)?;
     let mut reader = Reader::default();
-    // In the order in which one refers to another; registers are named by expressions anywhere.
+    // In order of dependence; registers come first, since expressions anywhere may name them.
     reader.registers(&root)?;
     reader.header_types(&root)?;
     reader.headers(&root)?;

@@ -1,7 +1,7 @@
-//! What the JSON says, names resolved to indices: the value that reading gives and lowering takes.
+//! The program of the JSON with names resolved to indices: the result of reading and the input of lowering.
 //!
-//! Promises: every index is in range; expressions have the types that their places want (`expressions.rs`); what the
-//! control graph names exists and never leads back (`control.rs`).
+//! Invariants: every index is in range; expressions have the types that their contexts require (`expressions.rs`);
+//! every node that the control graph names exists, and the graph has no cycle (`control.rs`).
 
 use crate::places::Place;
 use base::Bits;
@@ -18,7 +18,7 @@ pub(crate) struct Model {
     pub stacks: Vec<Stack>,
     pub unions: Vec<Union>,
     pub union_stacks: Vec<UnionStack>,
-    /// Names of errors by their value.
+    /// Names of errors, by value.
     pub errors: Vec<String>,
     pub value_sets: Vec<ValueSet>,
     pub states: Vec<State>,
@@ -28,7 +28,7 @@ pub(crate) struct Model {
     pub meters: Vec<Meter>,
     pub registers: Vec<Register>,
     pub calculations: Vec<Calculation>,
-    /// The port that means drop, if it is another than simple_switch's.
+    /// The port that means drop, if it is not simple_switch's.
     pub drop_port: Option<u64>,
     /// Calculations that have parameters.
     pub parametric: Vec<ir::Calculation>,
@@ -39,14 +39,14 @@ pub(crate) struct Model {
     pub profiles: Vec<Profile>,
     pub field_lists: Vec<FieldList>,
     pub learn_lists: Vec<LearnList>,
-    /// Fields that simple_switch knows, by its names of them.
+    /// The fields that simple_switch uses, by its names for them.
     pub well_known: HashMap<String, Field>,
 }
 
 #[derive(Debug)]
 pub(crate) struct FieldType {
     pub name: String,
-    /// Of a varbit field, the most.
+    /// In bits; for a varbit field the maximum.
     pub width: u32,
     pub signed: bool,
     pub saturating: bool,
@@ -57,7 +57,7 @@ pub(crate) struct FieldType {
 pub(crate) struct HeaderType {
     pub name: String,
     pub fields: Vec<FieldType>,
-    /// The number of bits of its varbit field; [`Expr::Local`] is a field of the header itself.
+    /// The number of bits of its varbit field; in it, [`Expr::Local`] is a field of the header itself.
     pub length: Option<Expr>,
 }
 
@@ -132,7 +132,7 @@ pub(crate) enum BinaryOp {
     SaturateSigned,
 }
 
-/// An expression. Numbers are integers without bounds.
+/// An expression. Numbers are integers of any size.
 #[derive(Clone, Debug)]
 pub(crate) enum Expr {
     Number(BigInt),
@@ -140,7 +140,7 @@ pub(crate) enum Expr {
     Field(Field),
     /// A header's validity as a number.
     ValidField(usize),
-    /// Data of the table entry.
+    /// Action data of the table entry.
     Local(usize),
     Register(usize, Box<Expr>),
     /// A field of the last element of a stack.
@@ -153,7 +153,7 @@ pub(crate) enum Expr {
     UnionStack(usize),
     Unary(UnaryOp, Box<Expr>),
     Binary(BinaryOp, Box<Expr>, Box<Expr>),
-    /// Condition, value if it holds, value if not.
+    /// Condition, value if it holds, value if it does not.
     Choice(Box<[Expr; 3]>),
     FieldOf(Box<Expr>, usize),
     MemberOf(Box<Expr>, usize),
@@ -166,7 +166,7 @@ pub(crate) struct ValueSet {
     pub name: String,
     pub width: u32,
     pub size: u64,
-    /// Names and widths of the parts of a value, from where it is used.
+    /// Names and widths in bits of the parts of a value, from the transition that uses the set.
     pub parts: Vec<(String, u32)>,
     /// Masks, part by part, under which transitions compare members.
     pub masks: Vec<Vec<Bits>>,
@@ -179,7 +179,7 @@ pub(crate) struct State {
     pub ops: Vec<ParserOp>,
     pub key: Vec<KeyPart>,
     pub transitions: Vec<Transition>,
-    /// Where nothing matches; `None` ends the parser.
+    /// The next state if no transition matches; `None` ends the parser.
     pub default: Option<usize>,
 }
 
@@ -190,7 +190,7 @@ pub(crate) enum ParserOp {
         length: Option<Expr>,
     },
     Set {
-        /// None: a field of 0 bits.
+        /// `None` is a field of 0 bits.
         to: Option<Field>,
         value: ParserValue,
     },
@@ -200,7 +200,7 @@ pub(crate) enum ParserOp {
     },
     /// A number of bits.
     Advance(Expr),
-    /// A primitive, and its name.
+    /// A primitive and its name.
     Primitive(String, Call),
 }
 
@@ -208,14 +208,14 @@ pub(crate) enum ParserOp {
 pub(crate) enum ExtractTo {
     Header(usize),
     Stack(usize),
-    /// Stack of unions and member.
+    /// Stack of unions, and member.
     UnionStack(usize, usize),
 }
 
 #[derive(Debug)]
 pub(crate) enum ParserValue {
     Expr(Expr),
-    /// Bits behind the cursor: offset and width.
+    /// Bits ahead of the cursor: offset and width.
     Lookahead(u32, u32),
 }
 
@@ -244,7 +244,7 @@ pub(crate) struct Transition {
 pub(crate) enum TransitionOn {
     /// Value and mask for each part of the key.
     Value(Vec<(Bits, Option<Bits>)>),
-    /// A value set, and which of its masks.
+    /// A value set, and the index of its mask.
     Set(usize, Option<usize>),
 }
 
@@ -259,7 +259,7 @@ pub(crate) struct Counter {
     pub name: String,
     pub place: Place,
     pub size: u64,
-    /// Name of the table that it belongs to.
+    /// The table of a direct counter.
     pub table: Option<String>,
 }
 
@@ -269,7 +269,7 @@ pub(crate) struct Meter {
     pub place: Place,
     pub bytes: bool,
     pub size: u64,
-    /// Whether it belongs to a table, and where its colour goes.
+    /// Whether it is a table's direct meter, and the field that receives the colour.
     pub direct: bool,
     pub result: Option<Field>,
 }
@@ -301,7 +301,7 @@ pub(crate) struct Checksum {
     pub name: String,
     pub place: Place,
     pub target: Field,
-    /// `None`: the checksum of an IPv4 header itself, its target taken for zero.
+    /// `None`: the checksum of an IPv4 header itself, with its target as zero.
     pub calculation: Option<usize>,
     pub verify: bool,
     pub update: bool,
@@ -322,7 +322,7 @@ pub(crate) struct Call {
     pub place: Place,
 }
 
-/// What can be assigned to.
+/// A target of an assignment.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     /// A field of 0 bits.
@@ -343,10 +343,10 @@ pub(crate) enum Primitive {
     AssignUnionStack(usize, usize),
     Push(StackRef, usize),
     Pop(StackRef, usize),
-    /// Makes a header valid; with `false` its fields stay.
+    /// Makes a header valid; with `false` its fields keep their values.
     AddHeader(Expr, bool),
     RemoveHeader(Expr),
-    /// In which header the standard metadata are, if not in the one that is looked at.
+    /// The header whose `egress_spec` and `mcast_grp` are set, if it is not that of the standard metadata.
     MarkToDrop(Option<usize>),
     Count(usize, Expr),
     ExecuteMeter(usize, Expr, Target),
@@ -408,7 +408,7 @@ pub(crate) struct Table {
     /// Indices of actions.
     pub actions: Vec<usize>,
     pub next: Next,
-    /// Position in `actions`, arguments.
+    /// Position in `actions`, and arguments.
     pub default: Option<(usize, Vec<Bits>)>,
     pub const_default: bool,
     pub entries: Option<Vec<Entry>>,
@@ -417,14 +417,14 @@ pub(crate) struct Table {
     pub idle_timeout: bool,
     pub meter: Option<usize>,
     pub profile: Option<usize>,
-    /// A direct call of an action: the control plane does not see it.
+    /// Generated for a direct call of an action: the control plane does not see it.
     pub hidden: bool,
 }
 
 #[derive(Debug)]
 pub(crate) enum Next {
     HitMiss(Option<usize>, Option<usize>),
-    /// By position in `actions`; and where there is no default action.
+    /// By position in `actions`; and the next node if there is no default action.
     Actions(Vec<Option<usize>>, Option<usize>),
 }
 
@@ -435,14 +435,14 @@ pub(crate) struct Key {
     pub width: u32,
     pub value: Expr,
     pub mask: Option<Bits>,
-    /// A field of 0 bits: here a key of one bit, which is 0.
+    /// A field of 0 bits; represented as a key of one bit with value 0.
     pub empty: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub key: Vec<KeyMatch>,
-    /// The smallest wins.
+    /// The lowest number has the highest priority.
     pub priority: u32,
     /// Position in the table's actions.
     pub action: usize,
@@ -486,7 +486,7 @@ impl Model {
         &self.header_types[self.headers[header].ty]
     }
 
-    /// A field's name as tables and field lists show it.
+    /// The name of a field in tables and field lists.
     pub fn field_name(&self, field: Field) -> String {
         format!("{}.{}", self.headers[field.header].name, self.field(field).name)
     }

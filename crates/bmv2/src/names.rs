@@ -1,4 +1,4 @@
-//! The reader of a program: the model as far as it is read, and the names that the rest of the JSON refers to.
+//! The reader of a program: the model read so far, and the names that the rest of the JSON refers to.
 
 use crate::codes;
 use crate::model::{Field, Model, Node};
@@ -7,7 +7,7 @@ use crate::read::{At, Read};
 use p4info::ids::numbered;
 use std::collections::{HashMap, HashSet};
 
-/// Indices of objects of one kind by name and by id.
+/// Indices of the objects of one kind, by name and by id.
 #[derive(Default, Debug)]
 pub(crate) struct Names {
     by_name: HashMap<String, usize>,
@@ -15,7 +15,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Adds an object's name and id, which no other of its kind may have.
+    /// Adds an object's name and id, which must be unique in its kind.
     pub fn add(&mut self, what: &str, object: &At<'_>, index: usize) -> Read<()> {
         let name = object.name()?;
         if self.by_name.insert(name.to_string(), index).is_some() {
@@ -33,7 +33,7 @@ impl Names {
         }
     }
 
-    /// Adds a name; what had it before is found no more.
+    /// Adds a name; an older object of the same name is no longer found.
     pub fn add_name(&mut self, name: &str, index: usize) {
         self.by_name.insert(name.to_string(), index);
     }
@@ -51,7 +51,7 @@ impl Names {
         }
     }
 
-    /// The object whose id a value is.
+    /// The object whose id is given by a value.
     pub fn with_id(&self, what: &str, value: &At<'_>) -> Read<usize> {
         let id = value.number()?;
         match self.by_id.get(&id) {
@@ -61,7 +61,7 @@ impl Names {
     }
 }
 
-/// The index of a field in the model's header type; none of a field of 0 bits, which has one value and no place.
+/// The index of a field in the model's header type; `None` for a field of 0 bits, which the model does not have.
 pub(crate) type FieldAt = Option<usize>;
 
 /// Reads a program.
@@ -83,13 +83,13 @@ pub(crate) struct Reader {
     pub profiles: Names,
     pub learn_lists: Names,
     pub field_lists: Names,
-    /// By header type: what its fields are in the model, by name.
+    /// By header type: the fields' indices in the model, by name.
     pub fields: Vec<HashMap<String, FieldAt>>,
-    /// The same by position.
+    /// The same, by position.
     pub positions: Vec<Vec<FieldAt>>,
-    /// By stack of unions: the element type's member names, with the header types.
+    /// By stack of unions: the element type's member names, with their header types.
     pub union_members: Vec<Vec<(String, usize)>>,
-    /// How many values [`Expr::Local`](crate::model::Expr::Local) can name where the reader is.
+    /// The number of values that [`Expr::Local`](crate::model::Expr::Local) can name at the reader's position.
     pub locals: usize,
 }
 
@@ -106,7 +106,8 @@ impl Reader {
         }
     }
 
-    /// The field that a pair of header and field names; none if it has 0 bits. No validity.
+    /// The field that a pair of header and field names refers to; `None` if it has 0 bits. The validity is not
+    /// accepted.
     pub fn field(&self, value: &At<'_>) -> Read<Option<Field>> {
         let [header, field] = value.tuple()?;
         let header = self.headers.named("header", &header)?;
@@ -114,7 +115,7 @@ impl Reader {
         Ok(index.map(|field| Field { header, field }))
     }
 
-    /// A field of a fixed width, which may be 0: then there is none.
+    /// A field of fixed width; `None` if it has 0 bits.
     pub fn fixed_or_empty(&self, value: &At<'_>) -> Read<Option<Field>> {
         let Some(field) = self.field(value)? else { return Ok(None) };
         if self.m.field(field).varbit {
@@ -124,7 +125,7 @@ impl Reader {
         Ok(Some(field))
     }
 
-    /// A field that has a fixed width.
+    /// A field of fixed, nonzero width.
     pub fn fixed_field(&self, value: &At<'_>) -> Read<Field> {
         match self.fixed_or_empty(value)? {
             Some(field) => Ok(field),
@@ -134,8 +135,9 @@ impl Reader {
 }
 
 impl Reader {
-    /// Gives names of their own to objects that the control plane keeps together and that JSON names alike: arrays, learn lists and
-    /// profiles of different kinds, value sets and tables, and learn lists whose fields have other widths.
+    /// Renames objects that have the same name in the JSON and would collide in one namespace of the control plane:
+    /// arrays, learn lists and profiles of different kinds, value sets and tables, and learn lists whose fields have
+    /// different widths.
     pub fn number_names(&mut self) {
         let m = &mut self.m;
         let mut taken = Taken::default();
@@ -164,12 +166,12 @@ impl Reader {
     }
 }
 
-/// Names that are given.
+/// Names in use.
 #[derive(Default)]
 struct Taken(HashSet<String>);
 
 impl Taken {
-    /// Another name, if this one is given.
+    /// Changes the name to a free one if it is in use.
     fn rename(&mut self, name: &mut String) {
         let free = |taken: &Self| (2..).map(|n| numbered(name, n)).find(|other| !taken.0.contains(other));
         if self.0.contains(name)

@@ -1,43 +1,44 @@
 //! `source_info`: file, line and column in the P4 source that the JSON was made from, and a fragment of its text.
 //!
-//! The source itself is not here. Each file that is named becomes a text with the known fragments on their lines, so
-//! that traces and messages show file, line and fragment as they do for programs from source.
+//! The source itself is not available. For each file that is named, a text is made with the known fragments on their
+//! lines, so that traces and messages show file, line and fragment as for programs from source.
 
 use crate::read::{At, Read};
 use base::{SourceMap, Span};
 use std::collections::BTreeMap;
 
-/// Largest line and column that are kept; others are no place. Each line up to the last one with a fragment costs a byte of its file's text,
-/// and each column up to a fragment, too: with the limits below that is 8 MB at most, besides the fragments.
+/// Largest line and column that are kept; larger ones are treated as unknown. Each line up to the last one with a
+/// fragment costs a byte of its file's text, and so does each column before a fragment: with the limits below that is
+/// at most 8 MB besides the fragments.
 const LINE_MAX: u32 = 1 << 17;
 const COLUMN_MAX: u32 = 512;
 /// Most bytes of a fragment that are kept: a line of a message.
 const FRAGMENT_BYTES_MAX: usize = 160;
 /// Most files that are kept: the program's and those that it includes.
 const FILES_MAX: usize = 64;
-/// Most bytes of a file's name, which each place has.
+/// Most bytes of a file's name, which is stored with each location.
 const NAME_BYTES_MAX: usize = 512;
 
-/// A place, in the JSON and in the source, to be asked for once all are known; 0 is the whole program.
+/// A handle of a location in the JSON and in the source, resolved when all locations are known; 0 is the whole program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Place(u32);
 
-/// Lines of a file, by number: column and fragment.
+/// The lines of a file, by number: column and fragment.
 type Lines = BTreeMap<u32, BTreeMap<u32, String>>;
 
 /// File, line and column of the source.
 type SourcePlace = (String, u32, u32);
 
-/// Collects places while the JSON is read.
+/// Collects locations while the JSON is read.
 #[derive(Default, Debug)]
 pub(crate) struct Places {
     files: BTreeMap<String, Lines>,
-    /// The path in the JSON and, if it is known, the place in the source.
+    /// The path in the JSON and, if known, the location in the source.
     places: Vec<(String, Option<SourcePlace>)>,
 }
 
 impl Places {
-    /// The place of an object.
+    /// The location of an object.
     pub fn of(&mut self, object: &At<'_>) -> Read<Place> {
         let source = self.source_of(object)?;
         self.places.push((object.path(), source));
@@ -75,7 +76,7 @@ impl Places {
         Ok(Some((file.to_string(), line, column)))
     }
 
-    /// Puts the texts into a source map; gives the span of each place.
+    /// Adds the files' texts to a source map; returns the span of each location.
     pub fn finish(self, sources: &mut SourceMap) -> Spans {
         let mut offsets = BTreeMap::new();
         let mut ids = BTreeMap::new();
@@ -93,7 +94,7 @@ impl Places {
                     while text.len() - start < column {
                         text.push(' ');
                     }
-                    // A fragment within one that stands there already is a part of it.
+                    // A fragment inside an earlier one is part of its text.
                     let at = (start + column).min(text.len());
                     let at = if text.is_char_boundary(at) { at } else { text.len() };
                     if text.len() == at {
@@ -116,7 +117,7 @@ impl Places {
     }
 }
 
-/// Paths in the JSON and spans in the source by place.
+/// JSON paths and source spans, by location.
 #[derive(Default, Debug)]
 pub(crate) struct Spans(Vec<(String, Span)>);
 
@@ -125,7 +126,7 @@ impl Spans {
         self.at(place).map_or(Span::NONE, |(_, span)| *span)
     }
 
-    /// Whole sections of it are `pipelines`.
+    /// The path in the JSON; `pipelines` for the whole program.
     pub fn path(&self, place: Place) -> &str {
         self.at(place).map_or("pipelines", |(path, _)| path)
     }

@@ -1,4 +1,4 @@
-//! Actions and the primitives of the core and of simple_switch that they call.
+//! Actions, and the primitives of bmv2's core and of simple_switch that they call.
 
 use crate::codes;
 use crate::expressions::Type;
@@ -13,7 +13,7 @@ impl Reader {
     pub fn actions(&mut self, root: &At<'_>) -> Read<()> {
         for object in root.need("actions")?.list()? {
             let index = self.m.actions.len();
-            // Several actions may have one name: copies that the compiler made for their tables.
+            // Several actions may have the same name: copies that the compiler made for their tables.
             self.actions.add_id("action", &object, index)?;
             let name = object.name()?.to_string();
             let mut params = Vec::new();
@@ -23,7 +23,7 @@ impl Reader {
                 if width > lower::WIDTH_LIMIT || params.len() == PARAMS_MAX {
                     return bits.fail(codes::RANGE, format!("parameter {} of {width} bits", params.len()));
                 }
-                // One of 0 bits has one value, which controllers give in a bit.
+                // A parameter of 0 bits has one value, which controllers give in one bit.
                 params.push((param.name()?.to_string(), width.max(1)));
             }
             let calls = object.list_of("primitives")?;
@@ -187,7 +187,7 @@ impl Reader {
                 Primitive::MarkToDrop(None)
             }
             "mark_to_drop" => {
-                // Older compilers name none.
+                // Older compilers name no header.
                 if args.list()?.is_empty() {
                     return Ok(Primitive::MarkToDrop(None));
                 }
@@ -237,7 +237,7 @@ impl Reader {
                 let [_, list] = args.tuple()?;
                 Primitive::Digest(self.number(&list)?)
             }
-            // Both ask for a clone of the pipeline that they are called in.
+            // Both request a clone in the pipeline that calls them.
             "clone_ingress_pkt_to_egress" | "clone_egress_pkt_to_egress" => clone()?,
             "resubmit" => Primitive::Resubmit(number()?),
             "recirculate" => Primitive::Recirculate(number()?),
@@ -251,7 +251,7 @@ impl Reader {
                 let text = format.need("value")?.text()?.to_string();
                 let mut list = Vec::new();
                 let values = values.need("value")?;
-                // No values are written as an object.
+                // An empty list of values is written as an object.
                 let values = if values.is_object() { Vec::new() } else { values.list()? };
                 for value in values {
                     let (expr, ty) = self.expression(&value)?;
@@ -278,7 +278,7 @@ impl Reader {
         })
     }
 
-    /// Where a jump leads, at most behind the last of `count` calls.
+    /// The target of a jump, at most the position after the last of `count` calls.
     fn offset(&self, to: &At<'_>, count: usize) -> Read<usize> {
         let Expr::Number(n) = self.number(to)? else {
             return to.fail(codes::UNSUPPORTED, "a jump to a place that is known at run time only");
@@ -304,7 +304,7 @@ impl Reader {
 }
 
 impl Target {
-    /// The field itself, where it is known.
+    /// The field itself, if it is statically known.
     pub fn field(&self) -> Option<crate::model::Field> {
         match self {
             Target::Field(field) => Some(*field),

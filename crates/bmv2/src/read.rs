@@ -1,7 +1,9 @@
-//! Reading JSON with the path at hand: every refusal says where, as `pipelines[0].tables[3].key[1].target`.
+//! Reads JSON and keeps the path of each value: every error names its location, as in
+//! `pipelines[0].tables[3].key[1].target`.
 //!
-//! Unknown attributes are ignored, as in bmv2. A missing attribute and `null` are the same. An attribute that is there twice is refused.
-//! Nesting is bounded before the text is parsed, because the parser, the values and what reads them recurse.
+//! Unknown attributes are ignored, as in bmv2. A missing attribute and `null` are equivalent. A duplicate attribute is
+//! refused. Nesting is bounded before the text is parsed, because the parser, the values and their readers are
+//! recursive.
 
 use crate::codes;
 use base::{FileId, Span};
@@ -10,10 +12,10 @@ use serde_json::{Map, Number, Value};
 use std::fmt::{self, Write};
 use std::rc::Rc;
 
-/// Deepest nesting of arrays and objects. The reference compiler writes a sum of 900 terms with half of it.
+/// Deepest nesting of arrays and objects. The reference compiler needs half of it for a sum of 900 terms.
 pub(crate) const DEPTH_MAX: usize = 8192;
 
-/// Longest line of the text that messages show.
+/// Longest line of the text that messages show, in bytes.
 const SHOWN_LINE_MAX: usize = 400;
 /// Steps at either end of a path that messages show, and bytes of a step's name.
 const SHOWN_STEPS_MAX: usize = 16;
@@ -24,15 +26,15 @@ const SHOWN_NAME_MAX: usize = 64;
 pub struct Fault {
     /// One of [`codes`].
     pub code: &'static str,
-    /// Where in the JSON; empty for the whole.
+    /// The path in the JSON; empty for the whole text.
     pub path: String,
     /// What is wrong.
     pub message: String,
-    /// Byte of the text, where it is known.
+    /// Byte offset in the text, if known.
     pub at: Option<usize>,
 }
 
-/// What reading gives.
+/// The result of reading.
 pub(crate) type Read<T> = Result<T, Box<Fault>>;
 
 #[derive(Debug)]
@@ -74,7 +76,7 @@ pub(crate) fn parse(text: &str) -> Read<Value> {
     })
 }
 
-/// A value whose objects have each attribute once.
+/// A value in which no object has an attribute twice.
 struct Unique(Value);
 
 impl<'de> Deserialize<'de> for Unique {
@@ -144,7 +146,7 @@ impl<'de> Visitor<'de> for Values {
 /// The JSON path of the value at a byte offset. The text before it must be valid JSON; the rest is not read.
 pub(crate) fn path_of(text: &str, at: usize) -> String {
     enum Open {
-        /// The name, and whether it is one that is to come.
+        /// The current name, and whether a name is expected next.
         Object(Option<(usize, usize)>, bool),
         Array(usize),
     }
@@ -203,7 +205,7 @@ fn push_name(path: &mut String, name: &str) {
     }
 }
 
-/// Where the text is nested too deeply, if it is.
+/// The offset where the text is nested too deeply, if it is.
 fn too_deep(text: &str) -> Option<usize> {
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -286,18 +288,18 @@ impl<'a> At<'a> {
         self.value.is_number()
     }
 
-    /// An attribute, if it is there and not `null`.
+    /// An attribute, if it exists and is not `null`.
     pub fn get(&self, name: &str) -> Option<At<'a>> {
         let value = self.value.as_object()?.get(name).filter(|v| !v.is_null())?;
         Some(At { value, path: Rc::new(Step::Key(Rc::clone(&self.path), name.to_string())) })
     }
 
-    /// Whether an attribute is there, `null` or not.
+    /// Whether an attribute exists, even as `null`.
     pub fn has(&self, name: &str) -> bool {
         self.value.as_object().is_some_and(|o| o.contains_key(name))
     }
 
-    /// An attribute that must be there.
+    /// A required attribute.
     pub fn need(&self, name: &str) -> Read<At<'a>> {
         if !self.value.is_object() {
             return self.wrong_type("an object");
@@ -315,7 +317,7 @@ impl<'a> At<'a> {
         Ok(values.iter().enumerate().map(at).collect())
     }
 
-    /// The elements of an array of a known length.
+    /// The elements of an array of fixed length.
     pub fn tuple<const N: usize>(&self) -> Read<[At<'a>; N]> {
         let list = self.list()?;
         let found = list.len();
@@ -325,7 +327,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The elements of an array that may be missing.
+    /// The elements of an optional array.
     pub fn list_of(&self, name: &str) -> Read<Vec<At<'a>>> {
         self.get(name).map_or(Ok(Vec::new()), |at| at.list())
     }
@@ -346,7 +348,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// A boolean that may be missing.
+    /// An optional boolean; `missing` is its default.
     pub fn flag(&self, name: &str, missing: bool) -> Read<bool> {
         self.get(name).map_or(Ok(missing), |at| at.boolean())
     }
@@ -373,10 +375,10 @@ impl<'a> At<'a> {
     }
 }
 
-/// Longest name.
+/// Most bytes of a name.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// The place of a path in the text, if the line is one that can be shown.
+/// The span of an error in the text, if its line can be shown.
 pub(crate) fn locate(text: &str, file: FileId, fault: &Fault) -> Span {
     let Some(at) = fault.at.or_else(|| Finder { text: text.as_bytes(), at: 0 }.find(&fault.path)) else {
         return Span::NONE;
@@ -398,7 +400,7 @@ pub(crate) fn locate(text: &str, file: FileId, fault: &Fault) -> Span {
     }
 }
 
-/// Walks over a text that is JSON, to the value of a path.
+/// Walks over JSON text to the value of a path.
 struct Finder<'t> {
     text: &'t [u8],
     at: usize,
@@ -447,7 +449,7 @@ impl Finder<'_> {
         Some(&self.text[start..self.at - 1])
     }
 
-    /// Steps over a value.
+    /// Skips a value.
     fn skip(&mut self) -> Option<()> {
         let mut depth = 0usize;
         loop {

@@ -1,5 +1,5 @@
-//! What keeps state or is referred to by id: counters, meters, registers, calculations, checksums, field lists and learn
-//! lists. Extern instances are refused by name.
+//! Stateful objects, and those that are referred to by id: counters, meters, registers, calculations, checksums, field
+//! lists and learn lists. Extern instances are refused by name.
 
 use crate::codes;
 use crate::expressions::hex;
@@ -9,7 +9,7 @@ use crate::read::{At, Read};
 use base::Bits;
 use ir::{Calculated, CalculationId, HashAlgorithm};
 
-/// The hash that simple_switch has under a name.
+/// The hash that simple_switch has under this name.
 pub(crate) fn algorithm(value: &At<'_>) -> Read<HashAlgorithm> {
     Ok(match value.text()? {
         "crc32" => HashAlgorithm::Crc32,
@@ -22,7 +22,7 @@ pub(crate) fn algorithm(value: &At<'_>) -> Read<HashAlgorithm> {
         "csum16" | "cksum16" => HashAlgorithm::Csum16,
         "xor16" => HashAlgorithm::Xor16,
         "xor32" => HashAlgorithm::Xor32,
-        // Nothing sets the parameters of these two.
+        // The parameters of these two cannot be set.
         "crc8_custom" => HashAlgorithm::Crc8,
         "crc64_custom" => HashAlgorithm::Crc64,
         "xxh64" | "bmv2_hash" => HashAlgorithm::Xxh64,
@@ -60,7 +60,7 @@ impl Reader {
                 true => Some(object.need("binding")?.text()?.to_string()),
                 false => None,
             };
-            // The table has the size of a direct one.
+            // A direct counter has its table's size.
             let size = match table {
                 Some(_) => 0,
                 None => u64::from(object.need("size")?.number()?),
@@ -142,7 +142,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The algorithm of a calculation: one with parameters has its own.
+    /// The algorithm of a calculation; one with parameters has its own instance.
     fn calculation(&mut self, value: &At<'_>, name: &str) -> Read<HashAlgorithm> {
         let function = match value.text()? {
             "crc16_custom" => Calculated::Crc16,
@@ -199,7 +199,7 @@ impl Reader {
                         }
                         fields.extend(self.fixed_or_empty(&value)?);
                     }
-                    // Constants are there for calculations.
+                    // Constants are only used by calculations.
                     "hexstr" => {}
                     other => return ty.fail(codes::UNSUPPORTED, format!("`{other}` in a field list")),
                 }
@@ -212,7 +212,7 @@ impl Reader {
     pub fn learn_lists(&mut self, root: &At<'_>) -> Read<()> {
         for object in root.list_of("learn_lists")? {
             let index = self.m.learn_lists.len();
-            // A list for each call of `digest`, with the name of its type.
+            // There is a list for each call of `digest`, with the name of the digest's type.
             self.learn_lists.add_id("learn list", &object, index)?;
             let id = object.need("id")?;
             let number = id.number()?;

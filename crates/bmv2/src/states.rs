@@ -1,6 +1,6 @@
 //! The parser: states, their operations, keys, transitions and value sets. And the deparser.
 //!
-//! Values and masks of transitions are the key's parts one behind the other, each padded with zeros to whole bytes.
+//! Values and masks of transitions are the concatenated parts of the key, each padded with zeros to whole bytes.
 
 use crate::codes;
 use crate::expressions::hex;
@@ -10,12 +10,12 @@ use crate::read::{At, Read};
 use base::Bits;
 use num_bigint::BigInt;
 
-/// Members of a value set whose size is not given.
+/// Size of a value set for which none is given.
 const VALUE_SET_SIZE: u64 = 1024;
-/// Most bits that a lookahead can have, and its offset.
+/// Most bits of a lookahead, and the largest offset.
 const LOOKAHEAD_BITS_MAX: u32 = 1 << 16;
 
-/// The one object that simple_switch uses of those listed.
+/// The one object of the list that simple_switch uses.
 pub(crate) fn sole<'a>(root: &At<'a>, list: &str, name: &str) -> Read<Option<At<'a>>> {
     let objects = root.need(list)?.list()?;
     let mut names = Names::default();
@@ -119,7 +119,7 @@ impl Reader {
                 }
             }
         }
-        // Without a key the default is taken, whatever stands beside it.
+        // Without a key the default is taken, whatever other transitions there are.
         if key.is_empty() {
             transitions.clear();
         }
@@ -127,7 +127,7 @@ impl Reader {
         Ok(State { name: object.name()?.to_string(), place, ops, key, transitions, default })
     }
 
-    /// A transition into a value set. The first one of a set says how its values are divided.
+    /// A transition on a value set. The first one for a set determines the parts of its values.
     fn set_transition(&mut self, transition: &At<'_>, key: &[KeyPart], names: &[String]) -> Read<TransitionOn> {
         let at = transition.need("value")?;
         let set = self.value_sets.named("value set", &at)?;
@@ -170,7 +170,7 @@ impl Reader {
         Ok((from, bits))
     }
 
-    /// A part of a key, and its name; none if it has 0 bits.
+    /// A part of a key, and its name; `None` if it has 0 bits.
     fn key_part(&self, part: &At<'_>) -> Read<Option<(String, KeyPart)>> {
         let value = part.need("value")?;
         let ty = part.need("type")?;
@@ -335,8 +335,8 @@ fn bytes(value: &At<'_>) -> Read<usize> {
     Ok(text.strip_prefix("0x").unwrap_or(text).len().div_ceil(2))
 }
 
-/// The mask of a value set's values, of all their bits. Its parts are padded as those of other masks; bmv2 reads files where they are
-/// not, so without padding it is taken, too.
+/// The mask of a value set's values, over all their bits. Its parts are padded like those of other masks; since bmv2
+/// reads files in which they are not, a mask without padding is accepted, too.
 fn set_mask(mask: &At<'_>, key: &[KeyPart], width: u32) -> Read<Bits> {
     let given = bytes(mask)?;
     let padded_bytes: usize = key.iter().map(|k| k.width().div_ceil(8) as usize).sum();
@@ -350,7 +350,7 @@ fn set_mask(mask: &At<'_>, key: &[KeyPart], width: u32) -> Read<Bits> {
     Ok(parts.into_iter().reduce(|high, low| high.concat(&low)).unwrap_or(Bits::zero(width)))
 }
 
-/// The parts of a value that is padded to whole bytes part by part.
+/// The parts of a value in which each part is padded to whole bytes.
 fn padded(value: &At<'_>, key: &[KeyPart]) -> Read<Vec<Bits>> {
     let number = hex(value)?;
     let total: usize = key.iter().map(|k| k.width().div_ceil(8) as usize).sum();

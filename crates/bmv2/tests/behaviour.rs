@@ -1,4 +1,4 @@
-//! What programs in bmv2's JSON do to packets, on every engine.
+//! The effects of programs in bmv2's JSON on packets, on every engine.
 
 mod common;
 
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 fn arithmetic_has_no_bounds_until_it_is_assigned() {
     let a = || field("h", "a");
     let b = || field("h", "b");
-    // (a + b) / 2 needs nine bits in between.
+    // (a + b) / 2 needs nine bits for the sum.
     let mean = expr(">>", expr("+", a(), b()), hex("0x1"));
-    // A difference below zero is larger than none.
+    // A negative difference is less than 0, so `b2d` gives 1.
     let below = expr("<", expr("-", a(), b()), hex("0x0"));
     let sum = expr("+", expr("b2d", Value::Null, below), expr("*", hex("0x2"), hex("-0x1")));
     let program = doing(json!([
@@ -27,7 +27,7 @@ fn arithmetic_has_no_bounds_until_it_is_assigned() {
 #[test]
 fn shifts_saturation_and_twos_complement() {
     let program = doing(json!([
-        // 0x81 as a signed number is -127; shifted right its sign stays.
+        // 0x81 as a signed number is -127; a right shift keeps its sign.
         assign(field("m", "signed"), expr("two_comp_mod", field("h", "a"), hex("0x8"))),
         assign(field("h", "b"), expr(">>", field("m", "signed"), hex("0x1"))),
         call("add", json!([field("m", "full"), field("h", "a"), field("h", "a")])),
@@ -83,7 +83,7 @@ fn fields_of_a_removed_header_keep_their_values() {
 #[test]
 fn a_header_that_is_added_starts_with_zeros() {
     let program = doing(json!([
-        // What is written to an invalid header can be read, and is gone once it is added.
+        // A value written to an invalid header can be read, and is cleared when the header is added.
         assign(field("g", "x"), hex("0x77")),
         assign(field("h", "a"), field("g", "x")),
         call("add_header", json!([header("g")])),
@@ -108,7 +108,7 @@ fn headers_are_copied_with_their_validity() {
     run(&program, "packet 0 42 00 0000\nexpect 1 42");
 }
 
-/// The parser extracts elements of `s` while their top bit is set.
+/// A program whose parser extracts elements of `s` while their top bit is set.
 fn with_stack(calls: Value) -> Value {
     let mut program = doing(calls);
     program["parsers"][0]["parse_states"] = json!([
@@ -164,7 +164,7 @@ fn what_is_no_error_has_the_value_of_the_json() {
     let ops = program["parsers"][0]["parse_states"][0]["parser_ops"].as_array_mut().unwrap();
     ops.push(json!({"op": "verify", "parameters": [expr("!=", field("h", "a"), hex("0xff")), hex("0x5")]}));
     ops.push(json!({"op": "verify", "parameters": [expr("!=", field("h", "a"), hex("0xfe")), hex("0x0")]}));
-    // As p4c wrote it once, and where the program has errors before those of core.p4.
+    // In old output of p4c, and if the program has errors before those of core.p4.
     for first in [json!(["NoError", 1]), json!(["First", 0])] {
         let mut errors = vec![first.clone(), json!(["PacketTooShort", 2]), json!(["Mine", 5])];
         if first[1] == 0 {
@@ -217,7 +217,7 @@ fn fields_of_variable_length() {
         {"op": "extract_VL", "parameters": [{"type": "regular", "value": "v"}, length]}
     ]);
     program["deparsers"][0]["order"] = json!(["v", "h", "g"]);
-    // Two bytes; more than the header can have; more than there are.
+    // Two bytes; more than the header can have; more than the packet has.
     let script = "packet 0 02000000 aa bbcc dd\nexpect 1 aabbcc 02000000 0000 dd\n\
                   packet 0 04000000 aabbccddee\nexpect 1 04000000 0000 aabbccddee\n\
                   packet 0 03000000 aabb\nexpect 1 03000000 0000 aabb";
@@ -230,7 +230,7 @@ fn fields_of_variable_length() {
     run(&old, "packet 0 00000000 01 bb cc\nexpect 1 01bb 00000000 0000 cc");
 }
 
-/// A table in ingress with a key, whose entries set `h.b` and go to port 1; a miss goes to port 2.
+/// A table in ingress with this key, whose entries set `h.b` and send to port 1; a miss sends to port 2.
 fn with_table(key: Value, match_type: &str) -> Value {
     let mut program = base();
     program["actions"] = json!([
@@ -391,13 +391,13 @@ fn registers_counters_meters_and_hashes() {
     program["register_arrays"] = json!([{"name": "r", "id": 0, "size": 4, "bitwidth": 16}]);
     program["counter_arrays"] = json!([{"name": "cnt", "id": 0, "is_direct": false, "size": 4}]);
     program["calculations"] = json!([{"name": "calc", "id": 0, "algo": "crc32", "input": [field("h", "c")]}]);
-    // Index 9 is out of range: the field stays.
+    // Index 9 is out of range: the field keeps its value.
     let script = "packet 0 01 02 aaaa\nexpect 1 01 10 0000\npacket 0 01 02 aaaa\nexpect 1 01 10 0001\n\
                   packet 0 09 02 aaaa\nexpect 1 09 10 aaaa\ncheck_counter cnt(2) packets == 3";
     run(&program, script);
 }
 
-/// A program that writes the hash of `h` into register 0.
+/// A program that writes the hash of `h` to register 0.
 fn hashing(algorithm: &str) -> Value {
     let register = json!({"type": "register_array", "value": "r"});
     let calculation = json!({"type": "calculation", "value": "calc"});
@@ -469,16 +469,16 @@ fn checksums_are_verified_and_updated_under_their_conditions() {
         checksum(0, "calc", true, false, small),
         checksum(1, "calc", false, true, expr("valid", Value::Null, header("h"))),
     ]);
-    // 0x1234 is summed up rightly, then wrongly; the third is not verified. All are updated.
+    // The first packet's checksum is correct, the second's wrong; the third's is not verified. All are updated.
     let script = "packet 0 12 34 edcb\nexpect 1 12 00 edff\npacket 0 12 34 edcc\nexpect 1 12 01 edfe\n\
                   packet 0 82 34 0000\nexpect 1 82 00 7dff";
     run(&program, script);
-    // Without the header that is not there, 0xffff sums up to 0.
+    // Without the absent header, the checksum of 0xffff is 0.
     program["checksums"] = json!([checksum(1, "of_none", false, true, Value::Null)]);
     run(&program, "packet 0 12 34 edcb\nexpect 1 12 00 0000");
 }
 
-/// Metadata `m.n` and the instance type go into the packet in egress.
+/// In egress, metadata `m.n` and the instance type are written to the packet.
 fn replicating(ingress: Value, lists: Value) -> Value {
     let mut program = doing(ingress);
     program["field_lists"] = lists;
@@ -561,7 +561,7 @@ fn value_sets_decide_where_the_parser_goes() {
     run(&program, "packet 0 01020304 aabb\nexpect 1 01020304 aabb");
 }
 
-/// A program whose parser extracts `g` behind `h` if the value set `pvs` has the key's value, under a mask.
+/// A program whose parser extracts `g` after `h` if the value set `pvs` has the key's value under a mask.
 fn masked_set(bits: u32, key: Value, mask: Value) -> Value {
     let mut program = doing(json!([to_port(1)]));
     program["parse_vsets"] = json!([{"name": "pvs", "id": 0, "compressed_bitwidth": bits}]);
@@ -578,18 +578,18 @@ fn masked_set(bits: u32, key: Value, mask: Value) -> Value {
 
 #[test]
 fn members_of_value_sets_are_compared_under_the_transitions_mask() {
-    // Two members are one under the mask.
+    // Two members are equal under the mask.
     let one = masked_set(8, json!([field("h", "a")]), json!("0xf0"));
     let script = "value_set pvs 0x12\nvalue_set pvs 0x13\npacket 0 1f020304 aabb\nexpect 1 aabb 1f020304\n\
                   packet 0 22020304 aabb\nexpect 1 22020304 aabb";
     run(&one, script);
     assert_eq!(accepted(&one).p4info.unwrap().value_sets.len(), 1);
-    // Parts have masks of their own, with the padding of a part that is no whole bytes.
+    // Each part has a mask of its own, padded to whole bytes.
     let key = json!([field("h", "a"), field("m", "bit")]);
     run(&masked_set(9, key, json!("0x0f00")), "value_set pvs 0x12 1\npacket 0 f2020304 aabb\nexpect 1 aabb f2020304");
     let key = json!([field("h", "a"), field("m", "bit")]);
     run(&masked_set(9, key, json!("0x0f01")), "value_set pvs 0x12 1\npacket 0 f2020304 aabb\nexpect 1 f2020304 aabb");
-    // A mask that leaves no bit finds any member, and none in an empty set.
+    // A mask of zeros matches any member, and nothing in an empty set.
     let any = masked_set(8, json!([field("h", "a")]), json!("0x00"));
     run(&any, "packet 0 55020304 aabb\nexpect 1 55020304 aabb");
     run(&any, "value_set pvs 1\npacket 0 55020304 aabb\nexpect 1 aabb 55020304");
@@ -639,6 +639,6 @@ fn ids_are_those_of_the_names() {
     assert_eq!(info.tables[0].preamble.id >> 24, 2);
     assert_eq!(info.tables[0].match_fields[0].name, "hdr.h.a");
     assert_eq!(info.actions.len(), 2);
-    // What the compiler made of a call is not there.
+    // Tables that the compiler generated for a call are absent.
     assert!(accepted(&doing(json!([to_port(1)]))).p4info.unwrap().tables.is_empty());
 }

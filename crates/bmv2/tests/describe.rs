@@ -1,4 +1,4 @@
-//! Descriptions of programs: names, widths, order and targets as p4c gives them, and that they are no program for others.
+//! Descriptions of programs: names, widths, order and targets are p4c's, and other switches refuse the file.
 
 use bmv2::describe::{Described, FIELD, PRIMITIVE, describe};
 use frontend::{Input, Options, Until};
@@ -98,7 +98,7 @@ fn described(source: &str) -> Value {
     describe(&Described { typed, program, name: "x.p4", source, bmv2: true })
 }
 
-/// The items of a list by their names.
+/// The item of a list with this name.
 fn named<'v>(list: &'v Value, name: &str) -> &'v Value {
     list.as_array()
         .unwrap()
@@ -248,9 +248,9 @@ fn the_file_carries_the_source_and_compiles_to_the_same() {
         let compiled = frontend::compile(Input::Text { name: "x.p4", text }, options, Until::Ir).unwrap();
         ir::print(compiled.optimised.as_ref().unwrap_or_else(|| panic!("{}", compiled.render(false))))
     };
-    // What the file is for behaves as bmv2 does.
+    // The file behaves like the source compiled as bmv2.
     assert_eq!(ir(&file.to_string(), &Options::default()), ir(PROGRAM, &as_bmv2));
-    // Without it, it is bmv2's JSON with a primitive that nobody has.
+    // Without that field, it is bmv2's JSON with an unknown primitive.
     let mut without = file;
     without.as_object_mut().unwrap().remove(FIELD);
     let text = without.to_string();

@@ -1,4 +1,4 @@
-//! JSON that is wrong: the message says where, and nothing panics.
+//! Incorrect JSON: messages name the location, and nothing panics.
 
 mod common;
 
@@ -7,7 +7,7 @@ use bmv2::codes;
 use common::*;
 use serde_json::{Value, json};
 
-/// Compiles a program that must be refused with a code, at a path.
+/// Compiles a program that must be refused with a code and a message that starts with a path.
 fn refused(program: &Value, code: &str, start: &str) {
     let compiled = compile(program);
     assert!(compiled.program.is_none() && compiled.p4info.is_none(), "accepted: {start}");
@@ -15,7 +15,7 @@ fn refused(program: &Value, code: &str, start: &str) {
     assert!(found.code == code && found.message.starts_with(start), "{} {}", found.code, found.message);
 }
 
-/// A program with every part that the reader knows.
+/// A program with every construct that the reader knows.
 fn everything() -> Value {
     let runtime = json!({"type": "runtime_data", "value": 0});
     let mut program = doing(json!([
@@ -132,7 +132,7 @@ fn messages_name_the_path() {
     for (pointer, value, code) in cases {
         let mut program = everything();
         *program.pointer_mut(pointer).expect(pointer) = value;
-        // Everything up to where reading finds the mistake is in the path.
+        // The path has all steps up to the one where reading finds the error.
         let steps: Vec<&str> = pointer.split('/').skip(1).collect();
         let mut path = String::new();
         for step in steps.iter().take(3) {
@@ -222,7 +222,7 @@ fn cut_off_texts_are_refused() {
     }
 }
 
-/// Paths of all values.
+/// The JSON pointers of all values.
 fn pointers(value: &Value, path: String, found: &mut Vec<String>) {
     match value {
         Value::Array(list) => {
@@ -242,9 +242,9 @@ fn pointers(value: &Value, path: String, found: &mut Vec<String>) {
     }
 }
 
-/// Whether a message begins with the path of a value, or is about all of them.
+/// Whether a message begins with the path of a value, or is about the whole program.
 fn has_path(program: &Value, message: &str) -> bool {
-    // The program's own path is empty.
+    // The whole program's path is empty.
     if program.as_object().is_some() && message.starts_with('`') && message.ends_with("` is missing") {
         return true;
     }
@@ -288,7 +288,7 @@ fn every_value_replaced_or_removed_ends_in_a_program_or_a_message() {
     let mut check = |changed: &Value| {
         let compiled = compile(changed);
         match compiled.program {
-            // It passed the verifier, or there would be a message.
+            // The program has passed the verifier; otherwise there would be a message.
             Some(_) => accepted += 1,
             None => {
                 let first = compiled.diagnostics.iter().find(|d| d.severity == Severity::Error).expect("a message");
@@ -369,7 +369,7 @@ fn deep_nesting_is_bounded() {
         let program = doing(json!([assign(field("h", "a"), json!("HERE")), to_port(1)]));
         serde_json::to_string(&program).unwrap().replace("\"HERE\"", &text)
     };
-    // The compiler's own stack.
+    // With a stack as large as the compiler's.
     let run = move || {
         let deep = bmv2::compile(&nested(900), "deep.json", "deep");
         assert!(deep.program.is_some(), "{:?}", deep.diagnostics.first().map(|d| &d.message));
@@ -404,7 +404,7 @@ fn values_of_too_many_bits_are_refused() {
     let number = |text: &str| json!({"type": "hexstr", "value": text});
     let wide = expression("<<", field("h", "a"), number("0x88b8"));
     for op in ["*", "+", "-"] {
-        // Each of them is within the limit, and what comes of all is far beyond what a number can have.
+        // Each factor is within the limit, but the result is far above the widest value.
         let all = (0..40).fold(wide.clone(), |all, _| expression("*", all, wide.clone()));
         let all = expression(op, all.clone(), all);
         let program = doing(json!([assign(field("h", "a"), expression(">>", all, number("0x1"))), to_port(1)]));

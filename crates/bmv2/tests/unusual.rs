@@ -1,11 +1,11 @@
-//! What compilers write seldom and bmv2 takes: fields of 0 bits, and objects of one name.
+//! JSON that compilers rarely write and bmv2 accepts: fields of 0 bits, and objects of the same name.
 
 mod common;
 
 use common::*;
 use serde_json::{Value, json};
 
-/// Fields of 0 bits before and between those of `h`, and one in the metadata.
+/// The program with fields of 0 bits before and between those of `h`, and one in the metadata.
 fn with_empty(mut program: Value) -> Value {
     program["header_types"][1]["fields"] =
         json!([["none", 0, false], ["a", 8, false], ["b", 8, false], ["nil", 0, true, true], ["c", 16, false]]);
@@ -59,13 +59,13 @@ fn parsers_lists_and_hashes_pass_over_fields_of_no_bits() {
         &program,
         "packet 0 12 34 0000 aabb\nexpect 1 12 34 1234 aabb$\npacket 0 13 34 0000 aa\nexpect 1 13 34 1334 aa$",
     );
-    // Nothing is left to compare.
+    // Nothing remains to be compared.
     program["parsers"][0]["parse_states"][0]["transition_key"] = json!([field("h", "none")]);
     let message = &compile(&program).diagnostics[0].message;
     assert_eq!(message, "parsers[0].parse_states[0].transition_key: a key of 0 bits");
 }
 
-/// A table in ingress with a key; entries and misses call `set`, which writes `h.b` and goes to port 1.
+/// A table in ingress with this key; entries and misses call `set`, which writes `h.b` and sends to port 1.
 fn with_table(key: Value, actions: Value, listed: &[(u32, &str)]) -> Value {
     let mut program = base();
     program["actions"] = actions;
@@ -145,7 +145,7 @@ fn objects_of_other_kinds_have_the_same_name() {
     run(&program, "packet 0 01 02 0304\nexpect 1 04 02 0304$\ncheck_counter x(1) packets == 1");
     let info = accepted(&program).p4info.unwrap();
     assert_eq!((&*info.counters[0].preamble.name, &*info.registers[0].preamble.name), ("x", "x#2"));
-    // Of one kind there is one of a name, as in bmv2.
+    // Two objects of the same kind must not have the same name, as in bmv2.
     let array = program["register_arrays"][0].clone();
     program["register_arrays"].as_array_mut().unwrap().push(array);
     let message = &compile(&program).diagnostics[0].message;

@@ -1,6 +1,7 @@
 //! Loads, stores and atomic operations.
 //!
-//! Widths that the machine does not have are made of two accesses. Some overlap, in bytes that both give or write alike.
+//! Sizes that the machine does not support are made of two accesses. These may overlap in bytes for which both load or
+//! store the same value.
 
 use crate::lower::Lowering;
 use crate::type_of;
@@ -8,7 +9,7 @@ use cranelift_codegen::ir::types::{I8, I16, I32, I64, I128, Type};
 use cranelift_codegen::ir::{AtomicRmwOp, InstBuilder, Value};
 use mir::{Access, Address, Atomic, ByteOrder, Region, Regions};
 
-/// The type of so many bytes; 1, 2, 4, 8 or 16.
+/// The integer type of `bytes` bytes: 1, 2, 4, 8 or 16.
 fn of_bytes(bytes: u32) -> Type {
     match bytes {
         1 => I8,
@@ -19,7 +20,7 @@ fn of_bytes(bytes: u32) -> Type {
     }
 }
 
-/// Accesses of widths that the machine has for one of so many bytes: offsets and bytes. Some overlap.
+/// The machine accesses that make up an access of `bytes` bytes, as offset and size in bytes. They may overlap.
 fn pieces(bytes: u8) -> &'static [(u32, u32)] {
     match bytes {
         1 => &[(0, 1)],
@@ -34,7 +35,7 @@ fn pieces(bytes: u8) -> &'static [(u32, u32)] {
     }
 }
 
-/// How far up a piece is in the whole, in bits.
+/// The position of a piece in the whole integer, in bits.
 fn shift(access: Access, (offset, bytes): (u32, u32)) -> i64 {
     8 * i64::from(match access.order {
         ByteOrder::Little => offset,
@@ -43,7 +44,7 @@ fn shift(access: Access, (offset, bytes): (u32, u32)) -> i64 {
 }
 
 impl Lowering<'_, '_> {
-    /// The base of an address, and the offset of a piece, as Cranelift wants them.
+    /// The base of an address and the offset of a piece, as Cranelift requires them.
     fn place(&mut self, address: Address, offset: u32) -> (Value, i32) {
         let base = self.get(address.base);
         match address.offset.checked_add(offset as i32) {

@@ -1,7 +1,7 @@
-//! The memory of machine code.
+//! Ownership of machine code.
 //!
-//! [`Code`] owns it. The code never changes; addresses of functions are valid while it lives. Dropping it frees the memory
-//! at once, so whoever shares it with workers drops it when none of them can be in it.
+//! [`Code`] owns the memory. The code is immutable, and addresses of functions are valid while it lives. Dropping it
+//! frees the memory at once, so whoever shares it with workers must drop it only when none of them can be executing it.
 #![allow(unsafe_code)]
 
 use cranelift_jit::JITModule;
@@ -10,7 +10,7 @@ use mir::FunctionId;
 
 /// Machine code of a module.
 pub struct Code {
-    /// `None` only while dropping.
+    /// `None` only during `drop`.
     module: Option<JITModule>,
     /// Addresses, by function.
     functions: Vec<usize>,
@@ -23,14 +23,14 @@ unsafe impl Send for Code {}
 unsafe impl Sync for Code {}
 
 impl Code {
-    /// `functions` are finalised.
+    /// Takes a module whose `functions` are finalised.
     pub(crate) fn new(module: JITModule, functions: &[FuncId]) -> Code {
         let functions = functions.iter().map(|id| module.get_finalized_function(*id).expose_provenance()).collect();
         Code { module: Some(module), functions }
     }
 
-    /// Where the code of a function of the module begins. To call it is unsafe: as a function of its signature in the
-    /// machine's C convention, while `self` lives.
+    /// The address of a function. Calling it is unsafe: it has the signature of the [`mir::Function`] in the platform's
+    /// C calling convention, and is valid while `self` lives.
     pub fn function(&self, id: FunctionId) -> *const u8 {
         std::ptr::with_exposed_provenance(self.functions[id.index()])
     }
@@ -50,7 +50,7 @@ impl Drop for Code {
     }
 }
 
-/// Frees code that nobody runs.
+/// Frees the memory of code that is not being executed.
 pub(crate) fn discard(module: JITModule) {
     // SAFETY: no address of the code is used any more: it was never given away, or its owner is being dropped.
     unsafe { module.free_memory() };

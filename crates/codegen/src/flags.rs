@@ -1,18 +1,18 @@
-//! Regions of `mir` as Cranelift's alias regions.
+//! Translation of `mir` regions to Cranelift's alias regions.
 //!
-//! Cranelift's accesses are in one alias region or in none, where a load without one is not held against stores with one.
-//! So regions that some access of the function names together are one region here.
+//! A Cranelift access has at most one alias region, and Cranelift assumes that a load without one does not alias stores
+//! with one. So regions that appear together in some access of the function are merged into one alias region.
 
 use cranelift_codegen::ir::{AliasRegion, AliasRegionData, Function, MemFlagsData};
 use mir::{Op, Region, Regions};
 
-/// Flags by region.
+/// Memory flags by region.
 pub(crate) struct Flags([MemFlagsData; Region::ALL.len()]);
 
 impl Flags {
-    /// The flags for a function's accesses.
+    /// Merges the regions of a function's accesses and creates the flags.
     pub(crate) fn new(function: &mir::Function, func: &mut Function) -> Flags {
-        // The first region of those that are one with it.
+        // By region: the lowest region with which it is merged.
         let mut first: [usize; Region::ALL.len()] = std::array::from_fn(|i| i);
         for inst in function.layout.iter().flat_map(|block| &function.block(*block).insts) {
             let regions = match inst.op {
@@ -41,7 +41,7 @@ impl Flags {
         }))
     }
 
-    /// The flags of an access to some regions.
+    /// The flags of an access that names these regions.
     pub(crate) fn of(&self, regions: Regions) -> MemFlagsData {
         regions.iter().next().map_or(MemFlagsData::new().with_notrap(), |region| self.0[region as usize])
     }

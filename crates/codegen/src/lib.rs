@@ -1,18 +1,19 @@
-//! Machine-level IR to machine code.
+//! Code generation: machine-level IR to machine code.
 //!
-//! [`compile`] makes one function of machine code of each [`mir::Function`], instruction by instruction; what it makes is
-//! never read back. Optimisations that know about memory regions, tables or packets are passes of `mir`. Cranelift selects
-//! instructions, allocates registers, and does what needs no such knowledge.
+//! [`compile`] translates each [`mir::Function`] to a function of machine code, instruction by instruction, and never
+//! reads the result back. Optimisations that use knowledge of memory regions, tables or packets are passes of `mir`.
+//! Cranelift selects instructions, allocates registers and optimises what needs no such knowledge.
 //!
 //! - `lower`: functions, blocks, terminators; `operations`: instructions; `access`: loads, stores, atomic operations,
 //!   with the regions of `flags`.
-//! - `prefetch`: the one instruction that Cranelift does not have.
+//! - `prefetch`: the one instruction that Cranelift lacks.
 //! - `code` owns the memory of machine code.
 //!
-//! A function is `extern "C"` on the machine: integers in and out, `i1` in one byte. It trusts its module, which must have
-//! passed the verifier, and whoever calls it passes addresses of memory that the module may access.
+//! A function is `extern "C"` on the machine, with integer parameters and results; an `i1` takes one byte. The code
+//! trusts its module, which must have passed the verifier, and callers, which must pass addresses of memory that the
+//! module may access.
 //!
-//! Tests: `tests/compiled.rs` runs generated modules, and compares results and memory with the interpreter's.
+//! Tests: `tests/compiled.rs` runs generated modules and compares results and memory with the interpreter's.
 
 mod access;
 mod code;
@@ -32,24 +33,24 @@ use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, ModuleReloc};
 use mir::{Function, Type};
 
-/// Why there is no code.
+/// The reason why compilation failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// Cranelift makes no code for this machine.
+    /// Cranelift does not support this machine.
     #[error("no code is made for this machine: {0}")]
     Machine(String),
-    /// A function that cannot be called from outside, or a mistake of this crate.
+    /// A function that cannot be called from outside, or a bug in this crate.
     #[error("code generation: {0}")]
     Codegen(String),
 }
 
-/// How to compile.
+/// Options of the compilation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Instructions of a function up to which Cranelift optimises it. Beyond, it takes time that is proportional to their
-    /// number.
+    /// Largest number of instructions of a function that Cranelift optimises. Larger ones compile in time proportional
+    /// to their number of instructions.
     pub thorough_instructions_max: usize,
-    /// Check what Cranelift is given.
+    /// Whether Cranelift's verifier checks its input.
     pub verify: bool,
 }
 
@@ -59,16 +60,16 @@ impl Default for Options {
     }
 }
 
-/// Makes machine code of a module's functions.
+/// Compiles a module's functions.
 ///
 /// # Errors
 ///
-/// [`Error::Machine`] on machines that Cranelift does not know.
+/// [`Error::Machine`] on machines that Cranelift does not support; [`Error::Codegen`] if code generation fails.
 pub fn compile(module: &mir::Module, options: &Options) -> Result<Code, Error> {
     compile_listed(module, options, None)
 }
 
-/// The assembly of a module's functions as Cranelift writes it, by function.
+/// The assembly text of a module's functions, by function.
 ///
 /// # Errors
 ///
@@ -101,10 +102,10 @@ fn machine((level, allocator): (&str, &str), verify: bool) -> Result<OwnedTarget
         ("enable_verifier", if verify { "true" } else { "false" }),
         ("is_pic", "false"),
         ("use_colocated_libcalls", "false"),
-        // A frame may be longer than the page that guards the stack.
+        // A frame may be larger than the stack's guard page.
         ("enable_probestack", "true"),
         ("probestack_strategy", "inline"),
-        // Profilers walk frames through compiled code.
+        // Profilers unwind through compiled code.
         ("preserve_frame_pointers", "true"),
     ] {
         flags.set(name, value).map_err(|e| Error::Codegen(e.to_string()))?;
@@ -113,7 +114,7 @@ fn machine((level, allocator): (&str, &str), verify: bool) -> Result<OwnedTarget
     isa.finish(settings::Flags::new(flags)).map_err(|e| Error::Machine(e.to_string()))
 }
 
-/// The type of a value that is an integer.
+/// The Cranelift type of an integer.
 fn type_of(ty: Type) -> clif::Type {
     match ty {
         Type::I1 | Type::I8 => clif::types::I8,

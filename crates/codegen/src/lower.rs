@@ -1,4 +1,4 @@
-//! Functions, blocks and terminators.
+//! Lowering of functions, blocks and terminators.
 
 use crate::flags::Flags;
 use crate::type_of;
@@ -13,15 +13,15 @@ use cranelift_module::{FuncId, Module};
 use mir::{Cfg, Edge, Function, Op, RuntimeId, Terminator, Type};
 use std::collections::HashMap;
 
-/// What a value is in Cranelift's IR.
+/// The representation of a value in Cranelift's IR.
 #[derive(Clone, Debug)]
 pub(crate) enum Lowered {
     Integer(Value),
-    /// Words of a key.
+    /// The words of a key.
     Probe(Vec<Value>),
 }
 
-/// A function while it is lowered.
+/// A function that is being lowered.
 pub(crate) struct Lowering<'m, 'f> {
     pub(crate) module: &'m mir::Module,
     pub(crate) function: &'m Function,
@@ -29,19 +29,19 @@ pub(crate) struct Lowering<'m, 'f> {
     pub(crate) flags: Flags,
     ids: &'m [FuncId],
     code: &'m mut JITModule,
-    /// By value; those of reachable blocks.
+    /// By value; only values of reachable blocks.
     values: Vec<Option<Lowered>>,
-    /// By value: the number that a constant is.
+    /// By value: the number, if it is a constant.
     pub(crate) constants: Vec<Option<u128>>,
     blocks: Vec<Option<Block>>,
     pub(crate) slots: Vec<StackSlot>,
-    /// Where keys are put for lookups.
+    /// The stack slot that holds keys for lookups.
     pub(crate) key: Option<StackSlot>,
     functions: HashMap<u32, FuncRef>,
     pub(crate) signatures: HashMap<Option<RuntimeId>, SigRef>,
 }
 
-/// Lowers a function into the one behind `b`.
+/// Lowers a function into the Cranelift function that `b` builds.
 pub(crate) fn function<'m>(
     module: &'m mir::Module,
     function: &'m Function,
@@ -73,7 +73,7 @@ pub(crate) fn function<'m>(
     };
     let cfg = Cfg::new(function);
     lowering.declare(&cfg);
-    // Definitions come ahead of uses in this order.
+    // In this order definitions come before their uses.
     for &block in cfg.reverse_postorder() {
         let data = function.block(block);
         lowering.b.switch_to_block(lowering.blocks[block.index()].expect("declared"));
@@ -94,7 +94,7 @@ pub(crate) fn function<'m>(
 }
 
 impl Lowering<'_, '_> {
-    /// Makes reachable blocks with their parameters.
+    /// Creates the reachable blocks with their parameters.
     fn declare(&mut self, cfg: &Cfg) {
         let (function, module) = (self.function, self.module);
         for &block in cfg.reverse_postorder() {
@@ -111,7 +111,7 @@ impl Lowering<'_, '_> {
                 self.values[param.index()] = Some(lowered);
             }
         }
-        // Warm are blocks that a path of edges with weight leads to.
+        // A block is warm if it is reached from the entry by edges of nonzero weight.
         let mut is_warm = vec![false; function.blocks.len()];
         let mut waiting = vec![function.entry()];
         while let Some(block) = waiting.pop() {
@@ -125,7 +125,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// An integer.
+    /// The Cranelift value of an integer.
     pub(crate) fn get(&self, value: mir::Value) -> Value {
         match &self.values[value.index()] {
             Some(Lowered::Integer(value)) => *value,
@@ -147,7 +147,7 @@ impl Lowering<'_, '_> {
         *self.functions.entry(id.0).or_insert_with(|| code.declare_func_in_func(ids[id.index()], func))
     }
 
-    /// The calling convention of functions outside.
+    /// The calling convention of external functions.
     pub(crate) fn call_conv(&self) -> cranelift_codegen::isa::CallConv {
         self.code.isa().default_call_conv()
     }
@@ -176,7 +176,7 @@ impl Lowering<'_, '_> {
                 self.b.ins().brif(condition, then, &then_args, other, &other_args);
             }
             Terminator::Switch(value, cases, default) => {
-                // Edges of a table of jumps have no arguments: those that do go through a block.
+                // Edges of a jump table have no arguments, so edges with arguments go through a block of their own.
                 let mut between = Vec::new();
                 let mut target = |lowering: &mut Self, edge: &Edge| match lowering.target(edge) {
                     (block, args) if args.is_empty() => block,

@@ -1,4 +1,4 @@
-//! Instructions, one by one.
+//! Lowering of instructions.
 
 use crate::lower::{Lowered, Lowering};
 use crate::type_of;
@@ -8,7 +8,7 @@ use cranelift_codegen::ir::{self as clif, AbiParam, InstBuilder, Signature, Stac
 use mir::{Binary, Callee, Cast, Condition, Op, Part, Region, RuntimeId, Type, Unary};
 
 impl Lowering<'_, '_> {
-    /// Lowers an instruction; what its result is.
+    /// Lowers an instruction and returns its result.
     pub(crate) fn operation(&mut self, op: &Op, result: Option<mir::Value>) -> Option<Lowered> {
         let ty = result.map_or(Type::I64, |result| self.function.type_of(result));
         Some(Lowered::Integer(match op {
@@ -83,14 +83,14 @@ impl Lowering<'_, '_> {
                 self.b.ins().iconcat(low, high)
             }
             _ => {
-                // Cranelift wants the bits above the type to be zero.
+                // Cranelift requires that bits above the type's width are zero.
                 self.b.ins().iconst(type_of(ty), number as u64 as i64)
             }
         }
     }
 
-    /// One of two integers. Those of 128 bits by halves: Cranelift makes a comparison and a selection of the same values a
-    /// minimum or maximum, which the back ends do not have for them.
+    /// Selects one of two integers. 128-bit ones are selected by halves: Cranelift turns a comparison and a selection
+    /// of the same values into a minimum or maximum, which the back ends do not support at 128 bits.
     fn select(&mut self, condition: Value, a: Value, b: Value) -> Value {
         if self.b.func.dfg.value_type(a) != I128 {
             return self.b.ins().select(condition, a, b);
@@ -112,7 +112,8 @@ impl Lowering<'_, '_> {
             Unary::Not if ty == Type::I1 => self.b.ins().bxor_imm_u(a, 1),
             Unary::Not => self.b.ins().bnot(a),
             Unary::ByteSwap => self.b.ins().bswap(a),
-            // Narrow integers in 32 bits: the bits above do not count, and one above them is the end.
+            // Narrow integers are extended to 32 bits: the leading zeros above the width are subtracted, and a set bit
+            // just above it bounds the trailing zeros.
             Unary::LeadingZeros if narrow => {
                 let wide = self.b.ins().uextend(I32, a);
                 let zeros = self.b.ins().clz(wide);
@@ -144,7 +145,7 @@ impl Lowering<'_, '_> {
             Binary::And => ins.band(a, b),
             Binary::Or => ins.bor(a, b),
             Binary::Xor => ins.bxor(a, b),
-            // Cranelift takes amounts modulo the width, too.
+            // Cranelift takes shift amounts modulo the width, too.
             Binary::Shl => ins.ishl(a, b),
             Binary::Shr => ins.ushr(a, b),
             Binary::Sar => ins.sshr(a, b),
@@ -153,7 +154,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// A quotient or remainder, whose divisor may be zero.
+    /// A quotient or remainder; the divisor may be zero.
     fn divide(&mut self, quotient: bool, ty: Type, a: mir::Value, divisor: mir::Value) -> Value {
         let is_safe = self.constants[divisor.index()].is_some_and(|number| number != 0);
         let (a, divisor) = (self.get(a), self.get(divisor));
@@ -189,7 +190,7 @@ impl Lowering<'_, '_> {
             Condition::Ule => IntCC::UnsignedLessThanOrEqual,
             Condition::Ugt => IntCC::UnsignedGreaterThan,
             Condition::Uge => IntCC::UnsignedGreaterThanOrEqual,
-            // The one bit of a truth value is its sign.
+            // The only bit of a truth value is its sign.
             Condition::Slt if is_truth => IntCC::UnsignedGreaterThan,
             Condition::Sle if is_truth => IntCC::UnsignedGreaterThanOrEqual,
             Condition::Sgt if is_truth => IntCC::UnsignedLessThan,
@@ -226,7 +227,7 @@ impl Lowering<'_, '_> {
             let bits = self.function.type_of(part.value).bits();
             let value = self.get(part.value);
             let mut value = self.resize(value, type_of(ty));
-            // The shift drops what is above.
+            // The shift drops the bits above.
             let is_dropped = width + u32::from(part.offset) == type_of(ty).bits();
             if width < bits && !is_dropped {
                 let mask = self.constant(ty, mir::low_bits(width));
@@ -243,7 +244,7 @@ impl Lowering<'_, '_> {
         whole.expect("a verified function packs something")
     }
 
-    /// The convention of a runtime function, or of lookups.
+    /// The signature of a runtime function, or of lookups.
     fn signature(&mut self, id: Option<RuntimeId>) -> clif::SigRef {
         if let Some(signature) = self.signatures.get(&id) {
             return *signature;
@@ -263,7 +264,7 @@ impl Lowering<'_, '_> {
         made
     }
 
-    /// Looks a key up by a call of the table's engine.
+    /// Looks up a key by calling the table's engine.
     fn take(&mut self, probe: mir::Value) -> Value {
         let Type::Probe(table) = self.function.type_of(probe) else { unreachable!("a probe of a verified function") };
         let words = self.words(probe).to_vec();

@@ -1,9 +1,9 @@
-//! Prefetches, which Cranelift has no instruction for.
+//! Prefetch instructions, which Cranelift lacks.
 //!
-//! A prefetch is made as a load of one byte that is sign-extended to 64 bits, which nothing else here is, and that may
-//! trap with a code of its own, so that it is neither dropped nor merged with a real load. When the code has its bytes,
-//! [`patch`] writes the prefetch over it, which has the same length and the same operand (Intel SDM 2B, "PREFETCHh",
-//! "PREFETCHW"):
+//! A prefetch is emitted as a load of one byte, sign-extended to 64 bits. This crate emits no other such load. It has a
+//! trap code of its own and may trap, so it is neither removed nor merged with a real load. In the finished code,
+//! [`patch`] overwrites it with the prefetch instruction, which has the same length and the same operand (Intel SDM 2B,
+//! "PREFETCHh", "PREFETCHW"):
 //!
 //! ```text
 //! REX.W 0F BE /r   movsx r64, m8
@@ -11,8 +11,8 @@
 //! REX   0F 0D /1   prefetchw m8
 //! ```
 //!
-//! Anything else at such a place is an error: an address that is prefetched may be one that must not be read. On other
-//! processors than x86-64 nothing is prefetched.
+//! Any other instruction at such a place is an error, because an address that is prefetched may not be readable. On
+//! processors other than x86-64 nothing is prefetched.
 
 use crate::Error;
 use cranelift_codegen::MachTrap;
@@ -23,13 +23,13 @@ const TAG: TrapCode = TrapCode::unwrap_user(0x51);
 /// The trap code of loads that are patched into prefetches for a write (`prefetchw`).
 const TAG_WRITE: TrapCode = TrapCode::unwrap_user(0x60);
 
-/// The flags of the load that becomes a prefetch; none if the machine has none.
+/// The flags of the load that is patched into a prefetch; `None` if the machine has no prefetch.
 pub(crate) fn flags(write: bool) -> Option<MemFlagsData> {
     let tag = if write { TAG_WRITE } else { TAG };
     cfg!(target_arch = "x86_64").then(|| MemFlagsData::new().with_trap_code(Some(tag)))
 }
 
-/// Puts prefetches in the place of the loads that are marked.
+/// Replaces the marked loads by prefetches.
 pub(crate) fn patch(code: &mut [u8], traps: &[MachTrap]) -> Result<(), Error> {
     for trap in traps {
         let opcode = match trap.code {
@@ -50,7 +50,7 @@ pub(crate) fn patch(code: &mut [u8], traps: &[MachTrap]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether these bytes begin `movsx r64, m8`.
+/// Whether these bytes are the beginning of `movsx r64, m8`.
 fn is_load([rex, escape, opcode, modrm]: &[u8; 4]) -> bool {
     rex & 0xf8 == 0x48 && modrm >> 6 != 3 && (*escape, *opcode) == (0x0f, 0xbe)
 }
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(patched(TAG, [0x4d, 0x0f, 0xbe, 0x55]), Some([0x41, 0x0f, 0x18, 0x4d]));
         assert_eq!(patched(TAG, [0x48, 0x0f, 0xbe, 0x01]), Some([0x40, 0x0f, 0x18, 0x09]));
         assert_eq!(patched(TAG_WRITE, [0x48, 0x0f, 0xbe, 0x01]), Some([0x40, 0x0f, 0x0d, 0x09]));
-        // With an index: REX.X stays.
+        // With an index register: REX.X is kept.
         assert_eq!(patched(TAG, [0x4b, 0x0f, 0xbe, 0x04]), Some([0x43, 0x0f, 0x18, 0x0c]));
         for other in [[0x48, 0x0f, 0xb6, 0x01], [0x48, 0x0f, 0xbe, 0xc1], [0x0f, 0xbe, 0x01, 0], [0x40, 0x0f, 0xbe, 1]]
         {

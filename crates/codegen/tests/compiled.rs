@@ -1,4 +1,4 @@
-//! Generated modules compiled and interpreted: the same result, and the same memory.
+//! Generated modules, compiled and interpreted, give the same result and the same memory.
 #![allow(unsafe_code)]
 
 use codegen::{Code, Options, compile};
@@ -9,12 +9,12 @@ use mir::{FunctionId, Memory, Module, Region, passes};
 use random::Random;
 use std::cell::Cell;
 
-/// Bytes of an arena.
+/// Size of an arena in bytes.
 const ARENA_BYTES: usize = REGION_STRIDE as usize * Region::ALL.len();
 const NUMBERS: [[u64; 2]; 3] = [[0, 0], [1, u64::MAX], [0x1234_5678_9abc_def0, 77]];
 
 thread_local! {
-    /// The arena of the run.
+    /// Address of the current run's arena.
     static ARENA: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -25,7 +25,7 @@ extern "C" fn mixed(a: u64, b: u64) -> u64 {
 extern "C" fn touch(a: u64) -> u64 {
     let at = ARENA.get() + region_offset(Region::State) + a % 8 * 8;
     let word: *mut u64 = std::ptr::with_exposed_provenance_mut(at as usize);
-    // SAFETY: `run` has set the arena, which has so many bytes of each region.
+    // SAFETY: `run` has set the arena, and `word` lies in it.
     unsafe {
         let old = word.read_unaligned();
         word.write_unaligned(mix(old, a));
@@ -35,7 +35,7 @@ extern "C" fn touch(a: u64) -> u64 {
 
 extern "C" fn lookup(_: u64, key: u64) -> u64 {
     let key: *const [u64; KEY_WORDS as usize] = std::ptr::with_exposed_provenance(key as usize);
-    // SAFETY: compiled code passes the address of a key of so many words.
+    // SAFETY: compiled code passes the address of a key of `KEY_WORDS` words.
     let key = unsafe { key.read() };
     found(key).map_or(0, |offset| ARENA.get() + offset)
 }
@@ -61,13 +61,13 @@ fn arena(seed: u64) -> Box<Arena> {
 fn run(code: &Code, function: FunctionId, numbers: [u64; 2], arena: &mut Arena) -> u64 {
     let address = arena.0.as_mut_ptr().expose_provenance() as u64;
     ARENA.set(address);
-    // SAFETY: the last function of a generated module has this signature, and accesses the arena alone.
+    // SAFETY: the last function of a generated module has this signature and accesses only the arena.
     let function =
         unsafe { std::mem::transmute::<*const u8, extern "C" fn(u64, u64, u64) -> u64>(code.function(function)) };
     function(address, numbers[0], numbers[1])
 }
 
-/// Interprets a module on a copy of an arena, at the same addresses; the result and the bytes afterwards.
+/// Interprets a module on a copy of an arena, at the same addresses. Returns the result and the bytes afterwards.
 fn interpret(module: &Module, function: FunctionId, numbers: [u64; 2], arena: &Arena) -> (u64, Vec<Vec<u8>>) {
     let address = arena.0.as_ptr().expose_provenance() as u64;
     let mut memory = Memory::default();
@@ -108,7 +108,8 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
     0..more.unwrap_or(default)
 }
 
-/// Cranelift makes a minimum of a comparison and a selection of the same values, which the back ends do not have for 128 bits.
+/// Cranelift turns a comparison and a selection of the same values into a minimum, which the back ends do not support
+/// at 128 bits.
 #[test]
 fn the_smaller_of_two_integers_of_128_bits() {
     let text = "function @f -> i64 any {\nb0(v0: i64, v1: i64, v2: i64):\n  v3 = pack.i128 v1:64 at 64, v2:64 at 0\n  \

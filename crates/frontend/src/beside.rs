@@ -1,13 +1,14 @@
-//! Type errors beside syntax errors: a missing semicolon in one declaration need not hide what is wrong in another.
+//! Type errors in programs with syntax errors: a missing semicolon in one declaration should not hide errors in
+//! another.
 //!
-//! What the parser could not read is missing in the tree, so only errors are given that the missing parts cannot have caused: those of
-//! declarations without syntax error that point at no declaration with one. An error that something has no member of a name points at
-//! the declaration of its type; an error that a name is not declared at all is given if the name occurs nowhere in the program but in
-//! declarations without syntax error. Where it is not clear where declarations begin and end, nothing is given. No warnings: what is
-//! never used may be used in what is missing.
+//! What the parser could not read is missing in the tree, so only errors are reported that the missing parts cannot
+//! have caused: those in declarations without a syntax error whose notes point to no declaration with one. An error
+//! about a missing member points to the declaration of the type. An error about an undeclared name is reported if the
+//! name occurs nowhere in the program except in declarations without a syntax error. If the boundaries of declarations
+//! are unclear, nothing is reported. Warnings are not reported: what is unused may be used in the missing parts.
 //!
-//! Tests: `tests/golden/type_errors_beside.p4`, `unknown_names_beside.p4`; `tests/one_mistake.rs` counts that one syntax error stays
-//! one.
+//! Tests: `tests/golden/type_errors_beside.p4`, `unknown_names_beside.p4`; `tests/one_mistake.rs` checks that one
+//! syntax error remains one error.
 
 use base::{Diagnostic, FileId, Severity, SourceMap, Span};
 use std::collections::{HashMap, HashSet};
@@ -16,7 +17,7 @@ use syntax::ast;
 use syntax::lexer::Lexer;
 use syntax::token::{Interner, TokenKind};
 
-/// Behind errors of these kinds nobody knows where declarations begin and end, or what files would have declared.
+/// Errors after which the boundaries of declarations, or the declarations of missing files, are unknown.
 const UNCLEAR: &[&str] = &[
     syntax::codes::INCLUDE_NOT_FOUND,
     syntax::codes::BAD_DIRECTIVE,
@@ -36,7 +37,7 @@ const UNCLEAR: &[&str] = &[
     syntax::codes::TOO_MANY_ERRORS,
 ];
 
-/// Errors that something does not exist, or does not fit what is declared elsewhere in a form that may be incomplete.
+/// Errors about something that does not exist, or that does not fit a declaration elsewhere that may be incomplete.
 const OF_WHAT_IS_MISSING: &[&str] = &[
     sema::codes::NO_SUCH_STATE,
     sema::codes::NO_SUCH_MATCH_KIND,
@@ -47,10 +48,10 @@ const OF_WHAT_IS_MISSING: &[&str] = &[
     sema::codes::NOT_INFERRED,
 ];
 
-/// Errors that a name is declared nowhere, not even as a member of something that has one declaration.
+/// Errors about a name that is declared nowhere, not even as a member of a type with a single declaration.
 const OF_A_NAME: &[&str] = &[sema::codes::NOT_DECLARED, sema::codes::NO_SUCH_TYPE, sema::codes::NO_SUCH_ENUM_MEMBER];
 
-/// The type errors of a tree that was read with `found` that these cannot have caused.
+/// The type errors of a program with the syntax errors `found` that these cannot have caused.
 pub(crate) fn type_errors(program: &ast::Program, sources: &SourceMap, found: &[Diagnostic]) -> Vec<Diagnostic> {
     let errors: Vec<&Diagnostic> = found.iter().filter(|d| d.severity == Severity::Error).collect();
     if errors.iter().any(|error| error.span.is_none() || UNCLEAR.contains(&error.code)) {
@@ -70,7 +71,7 @@ pub(crate) fn type_errors(program: &ast::Program, sources: &SourceMap, found: &[
         program.decls.iter().map(whole).partition(|decl| errors.iter().any(|error| touches(*decl, error.span)));
     let is_in = |span: Span, of: &[Span]| of.iter().any(|decl| touches(*decl, span));
     let unread = words_outside(&sound, sources);
-    // An enum's declaration is looked at as a note; `error`, which has many, is not.
+    // For an enum, a note points to its declaration; `error`, which has several, has no such note.
     let has_declaration = |error: &Diagnostic| {
         error.code == sema::codes::NO_SUCH_ENUM_MEMBER && error.notes.iter().any(|(note, _)| !note.is_none())
     };
@@ -79,7 +80,7 @@ pub(crate) fn type_errors(program: &ast::Program, sources: &SourceMap, found: &[
             && !has_declaration(error)
             && unread.as_ref().is_none_or(|words| {
                 let name = sources.text(error.span).unwrap_or_default().trim_start_matches('.').trim_start();
-                // Of a macro's use it is not known here which name it makes.
+                // If this is the use of a macro, the name that it expands to is unknown here.
                 let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
                 !is_name || words.contains(name)
             })
@@ -96,7 +97,7 @@ pub(crate) fn type_errors(program: &ast::Program, sources: &SourceMap, found: &[
     beside
 }
 
-/// The names that occur outside these declarations; `None` if names may be made there by `##`.
+/// The names that occur outside these declarations; `None` if `##` may form further names there.
 fn words_outside(decls: &[Span], sources: &SourceMap) -> Option<HashSet<Arc<str>>> {
     let mut by_file: HashMap<FileId, Vec<Span>> = HashMap::new();
     decls.iter().for_each(|decl| by_file.entry(decl.file).or_default().push(*decl));
@@ -126,7 +127,7 @@ fn words_outside(decls: &[Span], sources: &SourceMap) -> Option<HashSet<Arc<str>
     Some(words)
 }
 
-/// Whether a place is in a declaration, or right behind it (where something is missing).
+/// Whether a span is in a declaration or directly after it (where something is missing).
 fn touches(decl: Span, place: Span) -> bool {
     decl.file == place.file && place.start <= decl.end && decl.start <= place.end
 }

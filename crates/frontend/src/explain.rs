@@ -1,12 +1,13 @@
 //! The registry of diagnostic codes: what `sluice explain CODE` prints.
 //!
-//! The texts are Markdown, one file per group of codes in `crates/frontend/explain/`: a heading `## CODE: title`, paragraphs, a small
-//! wrong program, the right one, and the clause of the specification. A fence says what its program is: `p4 wrong` and `p4
-//! right` are whole programs; with `ingress` behind it, the body of an ingress control of v1model ([`Example::program`] puts the rest
-//! around it). Codes that no P4 program can cause (complaints about the compiler's own IR, and about bmv2's JSON) have no examples.
+//! The texts are Markdown, one file per group of codes in `crates/frontend/explain/`: a heading `## CODE: title`,
+//! paragraphs, a small wrong program, the corrected one, and the clause of the specification. The fence's info string
+//! gives the kind of program: `p4 wrong` and `p4 right` are whole programs; followed by `ingress`, the body of an
+//! ingress control of v1model (completed by [`Example::program`]). Codes that no P4 program can cause (errors about the
+//! compiler's own IR and about bmv2's JSON) have no examples.
 //!
-//! `tests/registry.rs` holds that every code of the sources has an entry and every entry a code, that each wrong program
-//! gives its code and no other error, and that each right one is accepted.
+//! `tests/registry.rs` checks that every code of the sources has an entry and every entry a code, that each wrong
+//! program gives its code and no other error, and that each right one is accepted.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -24,20 +25,20 @@ const GROUPS: [&str; 10] = [
     include_str!("../explain/09-bmv2-json.md"),
 ];
 
-/// What there is to say about one code.
+/// The explanation of one code.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// As `E0301`.
+    /// The code, for example `E0301`.
     pub code: &'static str,
-    /// One line.
+    /// The title, one line.
     pub title: &'static str,
-    /// The text with its examples, in order.
+    /// The text and examples, in order.
     pub parts: Vec<Part>,
-    /// The title of the group that the code belongs to.
+    /// The title of the code's group.
     pub group: &'static str,
 }
 
-/// A piece of an explanation.
+/// A part of an explanation.
 #[derive(Clone, Debug)]
 pub enum Part {
     /// A paragraph, with its line breaks.
@@ -49,16 +50,16 @@ pub enum Part {
 /// A small program of an explanation.
 #[derive(Clone, Copy, Debug)]
 pub struct Example {
-    /// Whether it shows the mistake; else it shows how it is right.
+    /// Whether it shows the mistake; otherwise it shows the corrected program.
     pub wrong: bool,
-    /// Whether it is the body of an ingress control, else a whole program.
+    /// Whether it is the body of an ingress control; otherwise it is a whole program.
     pub ingress: bool,
     /// The text as shown.
     pub text: &'static str,
 }
 
 impl Example {
-    /// The program to compile.
+    /// The whole program, which can be compiled.
     pub fn program(&self) -> String {
         if !self.ingress {
             return self.text.to_string();
@@ -67,7 +68,7 @@ impl Example {
     }
 }
 
-/// What stands around examples that are the body of an ingress control.
+/// The program text around examples that are the body of an ingress control.
 const BEFORE_INGRESS: &str = "#include <core.p4>
 #include <v1model.p4>
 #include <add_on_miss.p4>
@@ -104,7 +105,8 @@ pub fn entry(code: &str) -> Option<&'static Entry> {
     entries().iter().find(|e| e.code.eq_ignore_ascii_case(code))
 }
 
-/// The known code that is most like an unknown one: one character wrong, too much, too few or swapped with its neighbour.
+/// The known code most similar to an unknown one: one character replaced, added, missing, or swapped with its
+/// neighbour.
 pub fn similar(code: &str) -> Option<&'static str> {
     let wanted = code.to_ascii_uppercase();
     base::spelling::similar(&wanted, entries().iter().map(|e| e.code))
@@ -143,7 +145,8 @@ impl Entry {
     }
 }
 
-/// Splits a group's text into entries. The files are ours: what does not fit the form is left out, and the tests see it.
+/// Splits a group's text into entries. The files are part of the crate: malformed parts are left out, and the tests
+/// notice.
 fn parse(text: &'static str) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     let group = text.lines().next().and_then(|l| l.strip_prefix("# ")).unwrap_or_default();

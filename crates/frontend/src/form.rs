@@ -1,4 +1,4 @@
-//! What a program's file or a controller's device config is. One place knows the forms:
+//! The forms in which a program arrives, in a file or a controller's device config. Only this module knows them:
 //!
 //! ```text
 //!   P4 source
@@ -7,12 +7,12 @@
 //!   a P4DeviceConfig message       with one of these in `device_data`, as libraries for bmv2 send it
 //! ```
 //!
-//! P4 source never begins with `{`, and no text begins like the message. Bytes may come from anyone: a message is taken apart
-//! without recursion and without copies, JSON without building a tree.
+//! P4 source never begins with `{`, and no text begins like the message. The bytes are untrusted: a message is decoded
+//! without recursion and without copies, and JSON without building a tree.
 
 use serde::{Deserialize, Serialize};
 
-/// What there is to choose from, for messages.
+/// The possible forms, for messages.
 pub const FORMS: &str =
     "P4 source, the file that `p4c-bm2-ss` writes, bmv2's JSON, or a P4DeviceConfig message with one of these";
 
@@ -27,29 +27,33 @@ pub enum Form<'a> {
     Bmv2(&'a str),
 }
 
-/// P4 source that a JSON file carries.
+/// P4 source in a JSON file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carried {
-    /// P4 text that needs no other file.
+    /// P4 source that needs no other file.
     pub source: String,
-    /// The name of the file that it was made of.
+    /// The name of the original source file.
     #[serde(default)]
     pub name: String,
-    /// It behaves as in bmv2 (`Options::bmv2`), whatever the options of the switch are.
+    /// Whether the program behaves as in bmv2 (`Options::bmv2`), whatever the switch's options are.
     #[serde(default)]
     pub bmv2: bool,
 }
 
 impl Carried {
-    /// JSON with nothing else in it.
+    /// JSON text that holds only this.
     pub fn alone(&self) -> String {
         serde_json::json!({ "sluice": self }).to_string()
     }
 }
 
-/// The text in a device config, taken out of a `P4DeviceConfig` if it is in one.
+/// The text of a device config, extracted from a `P4DeviceConfig` if it is in one.
+///
+/// # Errors
+///
+/// A message for the user, if the bytes are not UTF-8.
 pub fn text(config: &[u8]) -> Result<&str, String> {
-    // A text may begin with the byte of a field's tag, but a message is none by chance to its last byte.
+    // A text may begin with the byte of a field's tag, but cannot be a valid message to its last byte by chance.
     let data = device_data(config).unwrap_or(config);
     std::str::from_utf8(data).map_err(|error| match no_utf8(data, error.valid_up_to()) {
         Some(why) => why,
@@ -60,7 +64,8 @@ pub fn text(config: &[u8]) -> Result<&str, String> {
     })
 }
 
-/// What is wrong with JSON that is text only up to a byte, with the path to it; `None` for what does not begin like JSON.
+/// The error for JSON that is valid UTF-8 only up to byte `at`, with the path to that place; `None` if it does not
+/// begin like JSON.
 pub fn no_utf8(bytes: &[u8], at: usize) -> Option<String> {
     let before = std::str::from_utf8(bytes.get(..at)?).ok()?;
     let before = before.strip_prefix('\u{feff}').unwrap_or(before);
@@ -72,13 +77,17 @@ pub fn no_utf8(bytes: &[u8], at: usize) -> Option<String> {
     Some(format!("{of}byte {at} of the JSON is no UTF-8"))
 }
 
-/// Whether a text begins as JSON's objects do, and as no P4 program does.
+/// Whether a text begins like a JSON object, and so like no P4 program.
 fn is_json(begin: &str) -> bool {
     let first = begin.strip_prefix('{').map(|rest| rest.trim_start().chars().next());
     first.is_some_and(|first| first.is_none_or(|c| c == '"' || c == '}'))
 }
 
-/// What a text is. JSON that carries no program is refused; other texts that begin like it are for the P4 parser, which says what they are.
+/// The form of a text. Other texts that begin like JSON are left to the P4 parser, which reports what they are.
+///
+/// # Errors
+///
+/// A message for the user, if the text is JSON with a malformed field `sluice`.
 pub fn of(text: &str) -> Result<Form<'_>, String> {
     #[derive(Deserialize)]
     struct File {
@@ -90,7 +99,7 @@ pub fn of(text: &str) -> Result<Form<'_>, String> {
     }
     match serde_json::from_str::<File>(begin) {
         Ok(File { sluice: Some(carried) }) => Ok(Form::Carried(carried)),
-        // bmv2's front end says more about files that are wrong, with the place in them.
+        // bmv2's front end gives better messages about malformed files, with locations.
         Ok(File { sluice: None }) if bmv2::is_program(begin) => Ok(Form::Bmv2(begin)),
         Ok(File { sluice: None }) => Ok(Form::P4(text)),
         Err(error) if error.is_data() => Err(format!("the JSON is no program: {error}; a program is {FORMS}")),
@@ -99,8 +108,8 @@ pub fn of(text: &str) -> Result<Form<'_>, String> {
     }
 }
 
-/// The field `device_data` of a `P4DeviceConfig` (`p4/tmp/p4config.proto`): `reassign` is field 1, `extras` 2, `device_data` 3. `None` if
-/// the bytes are no such message to the last one.
+/// The field `device_data` of a `P4DeviceConfig` (`p4/tmp/p4config.proto`): `reassign` is field 1, `extras` 2,
+/// `device_data` 3. `None` unless all of the bytes are such a message.
 fn device_data(bytes: &[u8]) -> Option<&[u8]> {
     const REASSIGN: u64 = 1 << 3;
     const EXTRAS: u64 = 2 << 3 | 2;
@@ -126,7 +135,7 @@ fn device_data(bytes: &[u8]) -> Option<&[u8]> {
     found
 }
 
-/// A number of protobuf's wire format; takes it off.
+/// Reads a varint of protobuf's wire format and removes it from `bytes`.
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
     const BYTES_MAX: usize = 10;
     let mut value = 0;
@@ -145,7 +154,7 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A message as `p4runtime_lib` sends it.
+    /// A message as sent by `p4runtime_lib`.
     fn message(data: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0x08, 1, 0x1a];
         let mut length = data.len();
@@ -196,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_text_that_begins_like_a_message_is_a_text() {
-        // A tab, a newline and what could be a length.
+        // Text with the bytes of a tag and of a length.
         let program = "\u{8}\u{1}\u{1a}\u{3}abc // and more\n";
         assert_eq!(text(program.as_bytes()), Ok(program));
     }

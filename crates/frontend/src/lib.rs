@@ -1,11 +1,13 @@
-//! Source text to IR and P4Info in one call: what the command line, the control plane and the tests share.
+//! The compiler's front end: source text to IR and P4Info in one call, shared by the command line, the control plane
+//! and the tests.
 //!
-//! `explain` is the registry of diagnostic codes, `silence` what becomes of warnings. Runs the stages in order and stops after the first one that reports an error, with all diagnostics so far. Opens
-//! files only through [`Input::File`]; a program that arrives over P4Runtime is [`Input::Text`] and sees the embedded
-//! architecture files and the configured include directories alone.
+//! Runs the stages in order and stops after the first one that reports an error, with all diagnostics so far. (After
+//! syntax errors, `beside` still reports type errors in other declarations.) Opens files only through [`Input::File`].
+//! A program that arrives over P4Runtime is [`Input::Text`] and sees only the embedded architecture files and the
+//! configured include directories. `explain` is the registry of diagnostic codes; `silence` filters warnings.
 //!
-//! The stages walk the program's trees by recursion. The parser bounds how deep those are, and a thread of its own with a
-//! stack for that depth runs the stages: the caller's stack, which may be a server's small one, does not matter.
+//! The stages walk syntax trees recursively. The parser bounds their depth, and the stages run on a thread with a stack
+//! for that depth, so the size of the caller's stack, which may be a server's small one, does not matter.
 
 mod beside;
 pub mod explain;
@@ -26,38 +28,38 @@ use std::time::{Duration, Instant};
 use syntax::preprocess::SOURCE_BYTES_MAX;
 use syntax::{FileLoader, SourceInput};
 
-/// How to compile.
+/// Options of the compiler.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// `-I` directories, in order.
     pub include_dirs: Vec<String>,
     /// `-D` definitions, in order.
     pub defines: Vec<(String, String)>,
-    /// Which passes run.
+    /// The passes to run.
     pub opt: opt::Options,
-    /// Warnings that are silenced or taken for errors.
+    /// Warnings to silence or to treat as errors.
     pub warnings: Warnings,
     /// v1model programs behave as in bmv2 where that differs (`lower::Options::bmv2`). bmv2's JSON always does.
     pub bmv2: bool,
-    /// The port that means drop in v1model and in bmv2's JSON, if it is another than 511.
+    /// The port that means drop in v1model and in bmv2's JSON, if it is not 511.
     pub drop_port: Option<u64>,
 }
 
-/// What to compile.
+/// The program to compile.
 #[derive(Clone, Debug)]
 pub enum Input<'a> {
-    /// A file; includes are looked for beside it. `-` is standard input, beside the working directory.
+    /// A file; its includes are searched in its folder. `-` is standard input, with includes in the working directory.
     File(&'a Path),
-    /// A text with a name for messages.
+    /// A text.
     Text {
-        /// For messages.
+        /// Its name, for messages.
         name: &'a str,
-        /// The program.
+        /// The text itself.
         text: &'a str,
     },
 }
 
-/// How far to go.
+/// The last stage to run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Until {
     /// Parse.
@@ -68,34 +70,34 @@ pub enum Until {
     Ir,
 }
 
-/// What came out.
+/// The result of a compilation.
 pub struct Compiled {
-    /// All files read.
+    /// All files that were read.
     pub sources: SourceMap,
-    /// Of all stages that ran.
+    /// The diagnostics of all stages that ran.
     pub diagnostics: Vec<Diagnostic>,
-    /// The typed program; none of a program in bmv2's JSON.
+    /// The typed program; `None` for a program in bmv2's JSON.
     pub typed: Option<TypedProgram>,
-    /// What a controller sees; there is one for each program with a `main`.
+    /// The controller's view; present for each program with a `main`.
     pub p4info: Option<Arc<P4Info>>,
     /// IR as lowered.
     pub raw: Option<ir::Program>,
     /// IR after the passes.
     pub optimised: Option<ir::Program>,
-    /// Why the program cannot be loaded although it compiles: it is for another switch, or calls externs that this one
-    /// does not have. Errors for whoever wants to run it.
+    /// Errors that prevent loading a program that compiles: it is for another switch, or calls externs that this one
+    /// does not have.
     pub unloadable: Vec<Diagnostic>,
-    /// Time of each stage, in order.
+    /// The duration of each stage, in order.
     pub times: Vec<(&'static str, Duration)>,
 }
 
 impl Compiled {
-    /// Whether the program was refused.
+    /// Whether there are errors.
     pub fn failed(&self) -> bool {
         has_errors(&self.diagnostics)
     }
 
-    /// Why a compiled program cannot be loaded, as text; `None` if it can.
+    /// The errors that prevent loading, as text; `None` if the program can be loaded.
     pub fn render_unloadable(&self, colour: bool) -> Option<String> {
         let lines = self.unloadable.iter().map(|d| d.render(&self.sources, colour) + "\n");
         (!self.unloadable.is_empty()).then(|| lines.collect())
@@ -127,15 +129,15 @@ impl FileLoader for DiskLoader {
     }
 }
 
-/// Files of a folder that are looked at for one that is nearly called like a missing one.
+/// Largest number of files of a folder that are compared with the name of a missing one.
 const SUGGESTIONS_MAX: usize = 1000;
 
 fn embedded_names() -> Vec<String> {
     sema::EMBEDDED.iter().map(ToString::to_string).collect()
 }
 
-/// For programs that arrive as text: embedded files and files below the include directories. Whoever sends a program
-/// must not read other files of the machine through it.
+/// The loader for programs that arrive as text: embedded files and files below the include directories. The sender of a
+/// program must not be able to read other files of the machine.
 struct TextLoader<'a> {
     include_dirs: &'a [String],
 }
@@ -152,17 +154,18 @@ impl FileLoader for TextLoader<'_> {
     }
 
     fn names(&self, dir: Option<&str>) -> Vec<String> {
-        // What lies on this machine is nobody's business.
+        // The names of files on this machine are not disclosed.
         if dir.is_none() { embedded_names() } else { Vec::new() }
     }
 }
 
-/// A program's text; bytes of P4 source that are no UTF-8 (comments of old programs) become replacement characters. It may come through a pipe.
+/// Reads a program's text. Bytes of P4 source that are not UTF-8 (in comments of old programs) become replacement
+/// characters. It may come through a pipe.
 fn read_text(path: &Path) -> std::io::Result<String> {
     read_bounded(std::fs::File::open(path)?)
 }
 
-/// An included file's text. What is no regular file is not even opened: that alone may block, or do something to a device.
+/// Reads an included file. Only regular files are opened, because opening others may block or affect a device.
 fn read_included(path: &Path) -> Result<Option<String>, String> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(None) };
     if !metadata.is_file() {
@@ -171,7 +174,7 @@ fn read_included(path: &Path) -> Result<Option<String>, String> {
     std::fs::File::open(path).and_then(read_bounded).map(Some).map_err(|error| error.to_string())
 }
 
-/// A text of at most [`SOURCE_BYTES_MAX`] bytes.
+/// Reads a text of at most [`SOURCE_BYTES_MAX`] bytes.
 fn read_bounded(file: impl Read) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     file.take(SOURCE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
@@ -192,9 +195,13 @@ fn read_stdin() -> std::io::Result<String> {
     read_bounded(std::io::stdin().lock())
 }
 
-/// A program as one text that needs no other file: as it is if it includes only files that come with the compiler or is JSON, else
-/// preprocessed, with `#line` where its lines are from. JSON says in it that it behaves as in bmv2. `sources` is what its compilation has
-/// read.
+/// A program as one text that needs no other file. A text that is JSON, or that includes only files embedded in the
+/// compiler, is returned unchanged; others are preprocessed, with `#line` directives for the origin of lines. JSON
+/// records that the program behaves as in bmv2. `sources` are the files that its compilation has read.
+///
+/// # Errors
+///
+/// An I/O error if the file cannot be read again; `InvalidData` for standard input that carries a program in JSON.
 pub fn self_contained(path: &Path, sources: &SourceMap, options: &Options) -> std::io::Result<String> {
     let source = text_alone(path, sources, options)?;
     if !options.bmv2 || !matches!(form::of(&source), Ok(Form::P4(_))) {
@@ -203,10 +210,10 @@ pub fn self_contained(path: &Path, sources: &SourceMap, options: &Options) -> st
     Ok(Carried { source, name: path.display().to_string(), bmv2: true }.alone())
 }
 
-/// What the program is called that comes on standard input, in messages.
+/// The name of the program on standard input, in messages.
 const STDIN: &str = "stdin";
 
-/// The text of a program that has been compiled. Standard input is read once only.
+/// The name and text of a program that has been compiled. Standard input cannot be read a second time.
 fn text_again(path: &Path, sources: &SourceMap) -> std::io::Result<(String, String)> {
     if path != Path::new("-") {
         return Ok((path.display().to_string(), read_text(path)?));
@@ -233,10 +240,15 @@ fn text_alone(path: &Path, sources: &SourceMap, options: &Options) -> std::io::R
     Ok(syntax::preprocess::to_text(&tokens, &sources))
 }
 
-/// For the deepest tree that the parser gives, with a margin; only what is used becomes memory.
+/// Stack size in bytes for the deepest tree that the parser builds, with a margin. Only pages in use take memory.
 pub const STACK_BYTES: usize = 32 * 1024 * 1024;
 
-/// Compiles up to `until`. `Err` only when the main file cannot be read, or no thread be started.
+/// Compiles up to `until`.
+///
+/// # Errors
+///
+/// An I/O error if the main file cannot be read or no thread can be started; `InvalidData` if the text has none of the
+/// forms of [`form`]. Errors in the program are diagnostics.
 pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result<Compiled> {
     std::thread::scope(|scope| {
         let run = move || compile_on_this_stack(input, options, until);
@@ -245,7 +257,11 @@ pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result
     })
 }
 
-/// As [`compile`], in the caller's thread, whose stack must have [`STACK_BYTES`].
+/// As [`compile`], on the caller's thread, whose stack must have [`STACK_BYTES`].
+///
+/// # Errors
+///
+/// As [`compile`].
 pub fn compile_on_this_stack(input: Input, options: &Options, until: Until) -> std::io::Result<Compiled> {
     let (mut out, program) = stages(input, options, until)?;
     silence::by_annotations(&program, &mut out.diagnostics);
@@ -256,8 +272,8 @@ pub fn compile_on_this_stack(input: Input, options: &Options, until: Until) -> s
     Ok(out)
 }
 
-/// Compiles a text whose includes `loader` gives, and also gives its tree: for editors, whose documents are not on disk yet. The
-/// caller's thread needs a stack for the deepest tree that the parser gives.
+/// Compiles a text, with includes from `loader`, and also returns its syntax tree: for editors, whose documents are not
+/// on disk yet. The caller's thread needs a stack of [`STACK_BYTES`].
 pub fn compile_tree(
     source: SourceInput,
     options: &Options,
@@ -270,7 +286,7 @@ pub fn compile_tree(
     (out, program)
 }
 
-/// The stages in order; also gives the tree.
+/// Runs the stages in order and also returns the syntax tree.
 fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Compiled, syntax::ast::Program)> {
     let text_loader = TextLoader { include_dirs: &options.include_dirs };
     let loader: &dyn FileLoader = match input {
@@ -289,7 +305,7 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
         Form::Carried(Carried { source: text, name, bmv2 }) => {
             let name = if name.is_empty() { source.name } else { name };
             let options = Options { bmv2: bmv2 || options.bmv2, ..options.clone() };
-            // Whoever wrote the file must not read others of this machine through it.
+            // The file's author must not be able to read other files of this machine through it.
             return Ok(stages_of(SourceInput { name, text: text.into() }, &options, &text_loader, until));
         }
         Form::Bmv2(_) => return Ok((json_stages(&source, options, until), syntax::ast::Program::default())),
@@ -297,12 +313,12 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
     Ok(stages_of(source, options, loader, until))
 }
 
-/// A program's name for messages, from its file's.
+/// The name of a program, from its file's.
 fn program_name(file: &str) -> String {
     Path::new(file).file_stem().map_or_else(|| "program".to_string(), |s| s.to_string_lossy().into_owned())
 }
 
-/// The stages for JSON that a compiler made for bmv2: there is no typed program.
+/// Runs the stages for JSON that was compiled for bmv2: there is no typed program.
 fn json_stages(source: &SourceInput, options: &Options, until: Until) -> Compiled {
     let start = Instant::now();
     let read = bmv2::compile_with(&source.text, &source.name, &program_name(&source.name), options.drop_port);
@@ -396,13 +412,13 @@ fn stages_of(
     lap(&mut out.times, "lower");
     if out.raw.is_some() {
         let (info, found) = p4info::build(&typed, &out.sources, lower::architecture(&typed).unwrap_or_default());
-        // What a controller cannot see matters only for programs that it could load.
+        // Errors in the controller's view matter only for programs that a controller could load.
         let loadable = out.unloadable.is_empty();
         out.diagnostics.extend(found.into_iter().filter(|d| loadable || d.severity == Severity::Warning));
         out.p4info = Some(Arc::new(info));
         lap(&mut out.times, "p4info");
     }
-    // Two objects of one name make IR that no pass takes: what the control plane refuses goes no further.
+    // Two objects of the same name are refused by the control plane's checks, and the passes do not accept such IR.
     if out.failed() {
         out.raw = None;
     }
@@ -416,13 +432,13 @@ fn stages_of(
     (out, parsed.program)
 }
 
-/// Adds file and line to what the log says when an assertion fails: the IR has no texts of places.
+/// Appends file and line to the messages of assertions: the IR does not hold the source text.
 fn name_assertions(program: &mut ir::Program, sources: &SourceMap) {
     for inst in program.stages.iter_mut().flat_map(|s| &mut s.blocks).flat_map(|b| &mut b.insts) {
         if let ir::Op::Assert { text, .. } = &mut inst.op
             && let Some((file, line)) = sources.origin(inst.span)
         {
-            // `<p4lib/x.p4>` comes with the compiler.
+            // `<p4lib/x.p4>` is embedded in the compiler.
             let file = file.trim_matches(['<', '>']);
             let file = Path::new(file).file_name().map_or(file.into(), |name| name.to_string_lossy());
             *text = format!("{text} at {file}:{line}");

@@ -1,32 +1,32 @@
-//! Warnings that the program or the caller does not want to hear, and those that the caller takes for errors.
+//! Warnings that the program or the caller silences, and those that the caller treats as errors.
 //!
-//! In a program, `@noWarn("name")` on a declaration silences a warning whose place lies in that declaration. The name is the
-//! warning's code, or what p4c calls it where it has it. (Warnings about the flow of values look at annotations themselves, in
+//! In a program, `@noWarn("name")` on a declaration silences a warning whose span lies in that declaration. The name is
+//! the warning's code or, where there is one, p4c's name for it. (Dataflow warnings check annotations themselves, in
 //! `sema`, since they may belong to several declarations.) From outside, [`Warnings`] silences codes everywhere.
 
 use base::{Diagnostic, Severity, Span};
 use syntax::ast;
 
-/// What p4c calls the warnings that are not about flow.
+/// p4c's names of warnings, except those about dataflow.
 const NAMES: [(&str, &[&str]); 3] = [
     (sema::codes::HIDES_PARAMETER, &["shadow"]),
     (sema::codes::DEPRECATED, &["deprecated"]),
     (sema::codes::OVERFLOW, &["overflow", "mismatch"]),
 ];
 
-/// What to do with warnings, as the command line says.
+/// The treatment of warnings, from the command line.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Warnings {
-    /// Codes that are not reported.
+    /// Codes that are silenced.
     pub silent: Vec<String>,
-    /// Codes that are errors.
+    /// Codes that are treated as errors.
     pub denied: Vec<String>,
-    /// Whether all warnings are errors.
+    /// Whether all warnings are treated as errors.
     pub deny_all: bool,
 }
 
 impl Warnings {
-    /// Drops what is silenced and makes errors of what is denied.
+    /// Removes silenced warnings and turns denied ones into errors.
     pub fn apply(&self, diagnostics: &mut Vec<Diagnostic>) {
         let listed = |list: &[String], d: &Diagnostic| list.iter().any(|code| code.eq_ignore_ascii_case(d.code));
         diagnostics.retain(|d| d.severity == Severity::Error || !listed(&self.silent, d));
@@ -38,7 +38,7 @@ impl Warnings {
     }
 }
 
-/// Drops the warnings that `@noWarn` in the program silences.
+/// Removes the warnings that `@noWarn` in the program silences.
 pub(crate) fn by_annotations(program: &ast::Program, diagnostics: &mut Vec<Diagnostic>) {
     if diagnostics.iter().all(|d| d.severity == Severity::Error) {
         return;

@@ -1,20 +1,20 @@
-//! The whole rendered text of diagnostics: `golden/NAME.p4` gives `golden/NAME.txt`, and the wrong program of each explained
-//! code gives `golden/explained/CODE.txt`. `UPDATE_EXPECT=1 cargo test -p frontend --test golden` writes what there is now; read the
-//! difference before you commit it, it is what users see.
+//! The complete rendered text of diagnostics: `golden/NAME.p4` gives `golden/NAME.txt`, and the wrong program of each
+//! explained code gives `golden/explained/CODE.txt`. `UPDATE_EXPECT=1 cargo test -p frontend --test golden` records the
+//! current texts. Read the difference before you commit it: it is what users see.
 
 use frontend::explain;
 use frontend::{Input, Options, Until, compile};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Kinds of errors and warnings whose text is held here, at least.
+/// Minimum number of codes whose text is recorded here.
 const KINDS_MIN: usize = 140;
 
 fn dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// What the command line would print (of one code only, if one is given), and the codes.
+/// The text that the command line would print (only for one code, if given), and the codes.
 fn check(name: &str, text: &str, until: Until, only: Option<&str>) -> (String, BTreeSet<&'static str>) {
     let mut compiled = compile(Input::Text { name, text }, &Options::default(), until).unwrap();
     compiled.diagnostics.append(&mut compiled.unloadable);

@@ -1,5 +1,5 @@
-//! What a small program can make the compiler do is bounded: each of these took minutes, gigabytes or for ever. No test measures
-//! time: one whose bound is gone does not end, or takes all memory.
+//! Limits on the work that a small program can cause: each of these programs took minutes, gigabytes, or never ended.
+//! No test measures time: without its limit, one does not end or uses up all memory.
 
 use base::Severity;
 use frontend::{Compiled, Input, Options, Until, compile};
@@ -9,7 +9,7 @@ fn run(text: &str) -> Compiled {
     compile(Input::Text { name: "limits.p4", text }, &Options::default(), Until::Ir).unwrap()
 }
 
-/// Codes of the errors.
+/// The codes of the errors.
 fn errors(compiled: &Compiled) -> Vec<&'static str> {
     compiled.diagnostics.iter().filter(|d| d.severity == Severity::Error).map(|d| d.code).collect()
 }
@@ -44,7 +44,7 @@ fn doubled(n: u32) -> String {
     text + &format!("typedef s{n}_t big_t;\n")
 }
 
-/// Refused as too large, at a place that holds `at`.
+/// Checks that a program is refused as too large, at a span whose text contains `at`.
 fn too_large(text: &str, at: &str) {
     let compiled = run(text);
     assert_eq!(errors(&compiled), ["E0611"], "{}", compiled.render(false));
@@ -71,7 +71,7 @@ fn a_thousand_inlined_calls_with_a_large_struct_are_refused() {
     too_large(&program(&doubled(15), declarations, &"f(x, y);\n".repeat(1000)), "p = q");
 }
 
-/// A program of a few thousand operations took 40 ms for a packet.
+/// A program of a few thousand operations took 40 ms per packet.
 #[test]
 fn a_thousand_products_of_wide_values_are_refused() {
     too_large(&program("", "bit<16384> a = (bit<16384>)meta.m;", &"a = a * (a + 1);\n".repeat(1000)), "a * (a + 1)");
@@ -130,7 +130,7 @@ fn only_regular_files_are_included() {
     assert!(codes == ["E0010"] && text.contains("longer than"), "{text}");
 }
 
-/// A program that a controller sends is compiled by a process that may read files the controller may not.
+/// The process that compiles a controller's program may read files that the controller may not.
 #[test]
 fn a_program_sent_as_text_reads_no_file_of_the_machine() {
     const SECRET: &str = "const bit<8> secret_of_this_machine = 1;";
@@ -143,7 +143,7 @@ fn a_program_sent_as_text_reads_no_file_of_the_machine() {
     std::fs::write(path("allowed/part.p4"), "const bit<8> part = 1;").unwrap();
     let compile_text = |include: &str, use_it: &str| {
         let options = Options { include_dirs: vec![path("allowed")], ..Options::default() };
-        // The name is the sender's choice as well: an absolute one makes no folder readable.
+        // The sender also chooses the name: an absolute one must not make a folder readable.
         let name = path("elsewhere/device_config.p4");
         let text = format!("{include}\n{use_it}");
         compile(Input::Text { name: &name, text: &text }, &options, Until::Types).unwrap()
@@ -153,7 +153,7 @@ fn a_program_sent_as_text_reads_no_file_of_the_machine() {
             let compiled = compile_text(&include, "");
             let shown = compiled.render(false);
             assert_eq!(errors(&compiled), ["E0001"], "{include}: {shown}");
-            // No content, and not the name of another file as a suggestion.
+            // Neither the content of a file nor another file's name as a suggestion.
             for word in ["secret_of_this_machine", "root:", "did you mean"] {
                 assert!(!shown.contains(word), "{include}: {shown}");
             }
@@ -174,7 +174,7 @@ fn a_program_sent_as_text_reads_no_file_of_the_machine() {
     refused("secrets.p4");
     refused(&path("elsewhere/secret.p4"));
     refused(&path("allowed/../elsewhere/secret.p4"));
-    // Files below an include directory are there for programs.
+    // Files below an include directory may be read.
     let compiled = compile_text("#include \"part.p4\"", "const bit<8> whole = part;");
     assert!(errors(&compiled).is_empty(), "{}", compiled.render(false));
 }
@@ -185,7 +185,7 @@ fn a_program_that_never_ends_is_read_up_to_the_limit() {
     assert!(refused.err().is_some_and(|error| error.to_string().contains("longer than")));
 }
 
-/// `sluice check` ended with 2 and no place: only machine code knew the limit.
+/// `sluice check` ended with exit code 2 and no location: only code generation knew the limit.
 #[test]
 fn a_value_wider_than_the_switch_computes_with_is_refused_where_it_is_declared_or_made() {
     let refused = |text: &str, at: &str| {

@@ -1,17 +1,20 @@
-//! One mistake gives one error: every example and accepted test program gets one seeded mistake at a time (a token less, a
-//! misspelt name, a value of another type), and the errors are counted. A mean above the bars below, or a mistake that gives a
-//! flood, fails. `cargo test -p frontend --test one_mistake -- --nocapture` prints the distributions; with `SHOW_CASCADES=3` also
-//! the mistakes of each kind that gave most errors.
+//! One mistake gives one error: every example and accepted test program gets one seeded mistake at a time (a missing
+//! token, a misspelt name, a value of another type), and the errors are counted. The test fails if the mean of a kind
+//! exceeds its limit below, or if a single mistake gives more errors than its limit.
+//!
+//! `cargo test -p frontend --test one_mistake -- --nocapture` prints the distributions; with `SHOW_CASCADES=3` also the
+//! mistakes of each kind that gave most errors.
 
 use base::Severity;
 use frontend::{Input, Options, Until, compile};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Mistakes of each kind made in each program.
+/// Number of mistakes of each kind per program.
 const MISTAKES_PER_PROGRAM: usize = 16;
 
-/// The most errors that the mean mistake of a kind may give, in hundredths, and the most that any may give.
+/// By kind of mistake: the limit of the mean number of errors, in hundredths, and the limit of a single mistake's
+/// errors.
 const BARS: &[(&str, u32, usize)] = &[
     ("no ;", 100, 1),
     ("no }", 100, 1),
@@ -21,7 +24,8 @@ const BARS: &[(&str, u32, usize)] = &[
     ("another type", 100, 1),
 ];
 
-/// A linear congruential generator: the same mistakes each time. The bars are of this sample, so it has its own.
+/// A linear congruential generator, so that the mistakes are the same each time. The limits hold for this sample, so
+/// the test has a generator of its own.
 struct Rng(u64);
 
 impl Rng {
@@ -31,7 +35,7 @@ impl Rng {
     }
 }
 
-/// A word, number or symbol of a program, with its place.
+/// A word, number or symbol of a program, with its offset.
 #[derive(Clone, Copy)]
 struct Word<'t> {
     at: usize,
@@ -152,7 +156,7 @@ fn is_name(word: &str) -> bool {
         && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// The name with a slip that makes it none of the program's.
+/// The name with a typing error, such that the program does not contain the result.
 fn misspell(name: &str, rng: &mut Rng, all: &[Word<'_>]) -> String {
     loop {
         let mut slip: Vec<char> = name.chars().collect();
@@ -169,7 +173,7 @@ fn misspell(name: &str, rng: &mut Rng, all: &[Word<'_>]) -> String {
     }
 }
 
-/// The program with one mistake of a kind; `None` if it has no place for it.
+/// The program with one mistake of a kind, and the offset; `None` if it has no place for one.
 fn with_mistake(text: &str, kind: &str, rng: &mut Rng) -> Option<(usize, String)> {
     let all = words(text);
     let pick = |rng: &mut Rng, places: Vec<usize>| (!places.is_empty()).then(|| places[rng.below(places.len())]);
@@ -208,7 +212,7 @@ fn with_mistake(text: &str, kind: &str, rng: &mut Rng) -> Option<(usize, String)
 fn programs() -> Vec<PathBuf> {
     fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
         for path in std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()) {
-            // Programs that were generated are like nobody's.
+            // Generated programs are unlike those that people write.
             if path.is_dir() && !path.ends_with("generated") {
                 walk(&path, out);
             } else if path.extension().is_some_and(|e| e == "p4") {
@@ -225,7 +229,7 @@ fn programs() -> Vec<PathBuf> {
     out
 }
 
-/// The errors of a program.
+/// The number of errors of a program, and their text.
 fn errors(text: &str) -> (usize, String) {
     let compiled = compile(Input::Text { name: "x.p4", text }, &Options::default(), Until::Types).unwrap();
     let errors = compiled.diagnostics.iter().filter(|d| d.severity == Severity::Error);
@@ -251,7 +255,7 @@ fn one_mistake_gives_one_error() {
             for _ in 0..MISTAKES_PER_PROGRAM {
                 let Some((at, wrong)) = with_mistake(text, kind, &mut rng) else { break };
                 let (count, shown) = errors(&wrong);
-                // Some mistakes make another right program.
+                // Some mistakes give another correct program.
                 if count == 0 {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! The protocols of OpenFlow, as they are delivered: `crates/bridge/p4/openflow.p4`.
+//! The delivered OpenFlow program, `crates/bridge/p4/openflow.p4`.
 
 use frontend::{Input, Options, Until};
 use std::path::Path;

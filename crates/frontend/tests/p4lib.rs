@@ -1,4 +1,4 @@
-//! `p4lib`: what is in the folder comes with the compiler, and a program that arrives as text may include it.
+//! `p4lib`: the folder's files are embedded in the compiler, and a program that arrives as text may include them.
 
 use frontend::{Input, Options, Until};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The messages about a program that is given as text.
+/// The diagnostics of a program that is given as text.
 fn messages(text: &str) -> String {
     let input = Input::Text { name: "test.p4", text };
     frontend::compile(input, &Options::default(), Until::Ir).expect("there is no file to read").render(false)
@@ -51,7 +51,7 @@ fn the_program_of_the_page_compiles() {
     let page = std::fs::read_to_string(root().join("docs/p4lib.md")).expect("the page");
     let program = page.split("```p4\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a program");
     assert_eq!(messages(program), "");
-    // What it says of includes: these files are of the program's own types.
+    // Its rule about includes: these files use the program's own types.
     let early = program.replace("#include <p4lib/nat.p4>\n", "#include <p4lib/nat.p4>\n#include <p4lib/v1model.p4>\n");
     assert!(messages(&early).contains("there is no type `metadata_t`"), "{}", messages(&early));
 }

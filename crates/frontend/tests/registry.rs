@@ -1,5 +1,5 @@
-//! The registry of codes is true: every code that a crate emits is explained, every explained one is emitted, each wrong
-//! program gives its code and no other error, and each right one is accepted.
+//! The registry of codes is complete: every code that a crate emits is explained, every explained one is emitted, each
+//! wrong program gives its code and no other error, and each right one is accepted.
 
 use base::Severity;
 use frontend::explain::{self, Part};
@@ -7,7 +7,7 @@ use frontend::{Input, Options, Until, compile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Codes that no text can cause today, each with the reason. They guard against later stages' mistakes.
+/// Codes that no text can cause today, each with the reason. They guard against bugs in other stages.
 const WITHOUT_EXAMPLES: &[(&str, &str)] =
     &[("E0010", "a program that is given as text includes no files of the machine")];
 
@@ -21,7 +21,7 @@ fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
     }
 }
 
-/// Codes in string literals of the sources, without tests, with their places.
+/// Codes in string literals of the sources, without tests, with their locations.
 fn codes_in_sources() -> BTreeMap<String, Vec<String>> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut files = Vec::new();
@@ -59,7 +59,7 @@ fn every_code_of_the_sources_is_explained_and_every_explained_one_exists() {
 
 #[test]
 fn no_code_has_two_meanings() {
-    // P4 authors' codes are constants, each with one definition; the IR's verifier names its rules in place.
+    // Codes for P4 authors are constants, each defined once; the IR's verifier uses literals.
     let twice: Vec<_> =
         codes_in_sources().into_iter().filter(|(code, places)| !code.starts_with("E07") && places.len() > 1).collect();
     assert!(twice.is_empty(), "{twice:#?}");
@@ -87,10 +87,10 @@ fn examples_give_their_code_or_are_accepted() {
         for example in examples {
             let program = example.program();
             let input = Input::Text { name: "example.p4", text: &program };
-            // Only the last group needs an architecture.
+            // Only the last group needs lowering.
             let until = if entry.code[1..].starts_with("06") { Until::Ir } else { Until::Types };
             let mut compiled = compile(input, &Options::default(), until).unwrap();
-            // What keeps a program from being loaded has codes, too.
+            // The errors that prevent loading have codes, too.
             compiled.diagnostics.append(&mut compiled.unloadable);
             let shown = compiled.render(false);
             let mut found: Vec<&str> = compiled.diagnostics.iter().map(|d| d.code).collect();

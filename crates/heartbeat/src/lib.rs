@@ -1,9 +1,9 @@
 //! Progress of the process's threads, for a watchdog.
 //!
-//! A thread that must never stop owns a [`Heartbeat`] and calls [`Heartbeat::beat`] in each iteration of its
-//! loop. Another thread owns a [`Monitor`] and periodically asks it which threads have not beaten for longer
-//! than their limit. A thread that waits for work without a time limit says so ([`Heartbeat::rest`]): until
-//! its next beat it is not considered stuck.
+//! A thread that must never stop owns a [`Heartbeat`] and calls [`Heartbeat::beat`] in each iteration of its loop.
+//! Another thread owns a [`Monitor`] and periodically polls it for threads that have not beaten for longer than their
+//! limit. Before a thread waits for work without a time limit, it calls [`Heartbeat::rest`]: until its next beat it is
+//! not considered stuck.
 //!
 //! Threads that serve a single peer, or that only improve performance, are not *vital* ([`Heartbeat::not_vital`]). If
 //! one of them stalls, this is reported, but the process should not end: otherwise a peer that blocks its own thread

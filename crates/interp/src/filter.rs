@@ -1,4 +1,4 @@
-//! Which packets are traced: conditions on the fields that the parser extracts.
+//! Filters that select the packets to trace, by conditions on the fields that the parser extracts.
 //!
 //! ```text
 //!   or         = and { "||" and }
@@ -7,19 +7,19 @@
 //!   condition  = PATH [ ("==" | "!=" | "<" | "<=" | ">" | ">=") VALUE [ "/" BITS ] ]
 //! ```
 //!
-//! A path is a header (`hdr.ipv4`: whether it was extracted), a field of one (`hdr.ipv4.dstAddr`; the first parts may be
-//! left out), `port` or `length`. Values are decimal, hexadecimal (`0x`), IPv4, IPv6 and MAC addresses. A condition on a
-//! field of a header that was not extracted is false.
+//! A path is a header (`hdr.ipv4`: whether it was extracted), a field of one (`hdr.ipv4.dstAddr`; leading components
+//! may be omitted), `port` or `length`. Values are decimal, hexadecimal (`0x`), or IPv4, IPv6 and MAC addresses. A
+//! condition on a field of a header that was not extracted is false.
 //!
-//! Filters come from clients, so whatever the text is, it is read or refused. Tests: at the end of the file, and the fuzz
-//! target `trace_filter`.
+//! Filters come from clients: any text is either parsed or rejected with an error. Tests: at the end of the file, and
+//! the fuzz target `trace_filter`.
 
 use crate::trace::Event;
 use base::Bits;
 use ir::Program;
 use std::collections::HashMap;
 
-/// A condition on packets.
+/// A filter of packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filter(Option<Expr>);
 
@@ -42,17 +42,20 @@ enum Op {
     Ge,
 }
 
-/// Words and signs of a filter: it comes from a client, and what reads and runs it calls itself for each part.
+/// Limit on tokens of a filter: it comes from a client, and parsing and evaluation are recursive.
 const TOKENS_MAX: usize = 512;
-/// Parentheses in parentheses.
+/// Limit on the nesting of parentheses.
 const DEPTH_MAX: usize = 32;
 
-/// What is not in the packet.
+/// Paths that are not part of the packet.
 const PORT: &str = "port";
 const LENGTH: &str = "length";
 
 impl Filter {
-    /// Reads a filter; names are those of the program. The empty one accepts everything.
+    /// Parses a filter; names are those of the program. The empty filter accepts everything.
+    ///
+    /// # Errors
+    /// A message, if the text is not a filter, exceeds a limit, or names a field that the program does not have.
     pub fn parse(text: &str, program: &Program) -> Result<Filter, String> {
         if text.trim().is_empty() {
             return Ok(Filter(None));
@@ -66,12 +69,12 @@ impl Filter {
         }
     }
 
-    /// Whether it accepts everything.
+    /// Whether the filter accepts everything.
     pub fn wants_all(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether it accepts a packet, by the steps of its parsing.
+    /// Whether the filter accepts a packet, given the trace events of its parsing.
     pub fn accepts<'a>(&self, port: u32, length: u64, events: impl Iterator<Item = &'a Event>) -> bool {
         let Some(expr) = &self.0 else { return true };
         let mut values: HashMap<String, Bits> = HashMap::new();
@@ -82,7 +85,7 @@ impl Filter {
             let Event::Extract { header, fields, .. } = event else { continue };
             headers.push(header.clone());
             for (field, value) in fields {
-                // The first of several that go by one name, as the elements of a stack.
+                // If several have the same name, such as the elements of a stack, the first one counts.
                 values.entry(format!("{header}.{field}")).or_insert_with(|| value.clone());
             }
         }
@@ -227,7 +230,7 @@ impl Parser<'_> {
         find(given, names).ok_or_else(|| format!("filter: the program has no header `{given}`; a field needs a value"))
     }
 
-    /// A field's full path and its width.
+    /// The full path and the width in bits of a field.
     fn field(&self, given: &str) -> Result<(String, u32), String> {
         match given {
             PORT => return Ok((PORT.to_string(), 32)),
@@ -252,7 +255,7 @@ impl Parser<'_> {
     }
 }
 
-/// The name that is `given` or ends with it.
+/// The name that equals `given`, or else one that ends with it after a dot.
 fn find(given: &str, names: impl Iterator<Item = String>) -> Option<String> {
     let mut names: Vec<String> = names.collect();
     if let Some(at) = names.iter().position(|n| n == given) {

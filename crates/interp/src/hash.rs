@@ -1,7 +1,7 @@
 //! Hashes over bit strings (`ir::HashAlgorithm`).
 //!
-//! The input is a bit string, most significant bit first; for CRCs and checksums it is padded with zeros at the end to
-//! whole bytes, and the payload follows. A hash is a number of at most 64 bits.
+//! The input is a bit string, most significant bit first. For CRCs and checksums it is padded with zeros at the end to
+//! whole bytes, followed by the payload. A hash is a number of at most 64 bits.
 //!
 //! Tests: at the end of the file, against published check values.
 
@@ -10,7 +10,7 @@ use base::Bits;
 use crc::{Algorithm, CRC_8_SMBUS, CRC_16_ARC, CRC_16_IBM_3740, CRC_32_ISO_HDLC, Crc};
 use ir::HashAlgorithm;
 
-/// bmv2's `crc64_custom` as it is at first.
+/// The initial parameters of bmv2's `crc64_custom`.
 const CRC64: Algorithm<u64> = Algorithm {
     width: 64,
     poly: 0x1b,
@@ -22,14 +22,14 @@ const CRC64: Algorithm<u64> = Algorithm {
     residue: 0,
 };
 
-/// What hashes with parameters have.
+/// Parameters of configurable hashes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parameters {
-    /// `crc16_custom` without a name.
+    /// Those of `crc16_custom` calls without a calculation.
     pub crc16: CrcParameters,
-    /// `crc32_custom` without a name.
+    /// Those of `crc32_custom` calls without a calculation.
     pub crc32: CrcParameters,
-    /// Those with a name, by `ir::CalculationId`.
+    /// Those of calculations, by `ir::CalculationId`.
     pub calculations: Vec<HashParameters>,
 }
 
@@ -40,15 +40,15 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// Those of a program, before anybody has changed them.
+    /// The initial parameters of a program.
     pub fn of(program: &ir::Program) -> Parameters {
         let calculations = program.calculations.iter().map(|c| HashParameters::initial(c.function)).collect();
         Parameters { calculations, ..Parameters::default() }
     }
 }
 
-/// The hash of `data` and then `payload`; `None` for [`HashAlgorithm::Random`], which is no function of them. Custom CRCs
-/// are as at first; there are no calculations.
+/// The hash of `data` followed by `payload`, with initial parameters of custom CRCs and without calculations. `None`
+/// for [`HashAlgorithm::Random`], which is not a function of the data.
 pub fn hash(algorithm: HashAlgorithm, data: &Bits, payload: &[u8]) -> Option<u64> {
     hash_with(&Parameters::default(), algorithm, data, payload)
 }
@@ -82,8 +82,8 @@ pub fn hash_with(custom: &Parameters, algorithm: HashAlgorithm, data: &Bits, pay
     })
 }
 
-/// `base + hash mod max` in the width of `base`; without `max`, and with a `max` above 64 bits, `base + hash`; a `max` of
-/// zero gives `base`.
+/// `base + hash mod max`, in the width of `base`. It is `base + hash` without `max` or if `max` exceeds 64 bits, and
+/// `base` if `max` is zero.
 pub fn scale(hash: u64, base: &Bits, max: Option<&Bits>) -> Bits {
     let offset = match max.map(|max| (max.is_zero(), max.to_u64())) {
         Some((true, _)) => 0,
@@ -93,7 +93,7 @@ pub fn scale(hash: u64, base: &Bits, max: Option<&Bits>) -> Bits {
     base.add(&Bits::new(64, offset.into()).resize_u(base.width()))
 }
 
-/// Operands one after the other, the first one most significant.
+/// Concatenates operands; the first one is most significant.
 pub fn concat<'a>(parts: impl IntoIterator<Item = &'a Bits>) -> Bits {
     parts.into_iter().fold(Bits::zero(0), |all, part| all.concat(part))
 }
@@ -109,19 +109,20 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u16> {
     bytes.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]))
 }
 
-/// Up to four bytes as a number, with zeros behind them.
+/// The first four bytes as a big-endian number; missing bytes are zero.
 fn first_word(bytes: &[u8]) -> u32 {
     (0..4).fold(0, |word, i| word << 8 | u32::from(bytes.get(i).copied().unwrap_or(0)))
 }
 
-/// Bit by bit: for each bit that is set, the 32 bits of the key from there on, which begins again behind its end.
+/// The Toeplitz hash, bit by bit: for each set bit, XOR with the 32-bit window of the key at that bit. The key wraps
+/// around.
 fn toeplitz(key: &[u8], bytes: &[u8]) -> u32 {
     let bit = |of: &[u8], at: usize| u32::from(of[at / 8 % of.len()] >> (7 - at % 8) & 1);
     let set = (0..bytes.len() * 8).filter(|at| bit(bytes, *at) == 1);
     set.fold(0, |hash, at| hash ^ (at..at + 32).fold(0, |window, i| window << 1 | bit(key, i)))
 }
 
-/// A 32-bit FNV hash whose offset basis is combined with each byte, sign-extended, before it is multiplied by the prime; then mixed.
+/// 32-bit FNV-1a on sign-extended bytes, followed by a final mix.
 fn hash_ex(bytes: &[u8]) -> u32 {
     let signed = |byte: u8| i32::from(byte.cast_signed()).cast_unsigned();
     let mut hash = bytes.iter().fold(0x811c_9dc5u32, |hash, byte| (hash ^ signed(*byte)).wrapping_mul(0x0100_0193));
@@ -132,7 +133,7 @@ fn hash_ex(bytes: &[u8]) -> u32 {
     hash.wrapping_add(hash << 5)
 }
 
-/// XXH64 with seed 0, step by step as in the specification (Collet, "xxHash fast digest algorithm", 0.1.1).
+/// XXH64 with seed 0, following the steps of the specification (Collet, "xxHash fast digest algorithm", 0.1.1).
 fn xxh64(bytes: &[u8]) -> u64 {
     const P: [u64; 5] = [
         0x9e37_79b1_85eb_ca87,
@@ -178,7 +179,7 @@ fn xxh64(bytes: &[u8]) -> u64 {
     hash ^ hash >> 32
 }
 
-/// Bit by bit, as the division is done by hand.
+/// A CRC by bitwise polynomial division.
 fn crc(parameters: &CrcParameters, bytes: &[u8]) -> u32 {
     let top = 1u32 << (parameters.width - 1);
     let mut remainder = parameters.initial;
@@ -192,13 +193,13 @@ fn crc(parameters: &CrcParameters, bytes: &[u8]) -> u32 {
             }
         }
     }
-    // Bits above the width never come back down.
+    // Bits above the width do not affect lower ones, and are masked.
     let remainder = if parameters.width == 32 { remainder } else { remainder & 0xffff };
     let result = if parameters.reflect_out { remainder.reverse_bits() >> (32 - parameters.width) } else { remainder };
     result ^ parameters.xor_out
 }
 
-/// RFC 1071.
+/// The Internet checksum (RFC 1071).
 fn internet_checksum(bytes: &[u8]) -> u16 {
     let mut sum: u64 = words(bytes).map(u64::from).sum();
     while sum > 0xffff {
@@ -220,16 +221,16 @@ mod tests {
         assert_eq!(of(HashAlgorithm::Crc32, b"123456789"), 0xcbf4_3926);
         assert_eq!(of(HashAlgorithm::Crc16, b"123456789"), 0xbb3d);
         assert_eq!(of(HashAlgorithm::CrcCcitt, b"123456789"), 0x29b1);
-        // RFC 1071, section 3: the sum is ddf2, its complement 220d.
         assert_eq!(of(HashAlgorithm::Crc8, b"123456789"), 0xf4);
         assert_eq!(of(HashAlgorithm::Crc64, b"123456789"), CRC64.check);
         assert_eq!(of(HashAlgorithm::Xxh64, b""), 0xef46_db37_51d8_e999);
         assert_eq!(of(HashAlgorithm::Xxh64, b"abc"), 0x44bc_2cf5_ad77_0999);
-        // Not published: what simple_switch gives on a machine whose characters are signed.
+        // No published value: the output of simple_switch where `char` is signed.
         assert_eq!(of(HashAlgorithm::HashEx, b""), 0x5902_879e);
         assert_eq!(of(HashAlgorithm::HashEx, b"123456789"), 0xaf67_fb84);
         assert_eq!(of(HashAlgorithm::HashEx, &[0x80, 1, 0xff]), 0x1a00_1dee);
         assert_eq!(of(HashAlgorithm::Xor32, &[0x12, 0x34, 0x00, 0xff, 0x80]), 0x9234_00ff);
+        // RFC 1071, section 3: the sum is ddf2, its complement 220d.
         assert_eq!(of(HashAlgorithm::Csum16, &[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0x220d);
         assert_eq!(of(HashAlgorithm::Xor16, &[0x12, 0x34, 0x00, 0xff, 0x80]), 0x92cb);
         assert_eq!(of(HashAlgorithm::Identity, &[1, 2, 3, 4, 5, 6, 7, 8, 9]), 0x0102_0304_0506_0708);
@@ -254,7 +255,7 @@ mod tests {
 
     #[test]
     fn toeplitz_has_the_vectors_of_its_specification() {
-        // Microsoft, "Verifying the RSS hash calculation": IPv4, with TCP and without.
+        // Microsoft, "Verifying the RSS hash calculation": IPv4, with and without TCP ports.
         let key = [
             0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca,
             0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b,

@@ -1,25 +1,25 @@
-//! What a packet's run needs from outside the program: time, chance, and what programs for other switches call. All are
-//! arguments, so every run can be repeated.
+//! Inputs of a run from outside of the program: time, random numbers, and results of unresolved externs. All are
+//! arguments, so every run is reproducible.
 
 use base::Bits;
 
-/// The world around the interpreter.
+/// The environment of the interpreter.
 pub trait Host {
     /// Microseconds since the switch started, for meters and idle timers.
     fn now_us(&mut self) -> u64;
     /// A number in `low..=high`, where `low <= high`.
     fn random(&mut self, low: u64, high: u64) -> u64;
-    /// A call of code that this switch does not have; the results have the given widths. Programs with such calls are not
-    /// loaded, but a test may want to see what their blocks do.
+    /// Calls an unresolved extern; the results have the given widths in bits. Programs with such calls cannot be
+    /// loaded, but tests run their blocks.
     fn unresolved(&mut self, _callee: &str, _args: &[Bits], result_widths: &[u32]) -> Vec<Bits> {
         result_widths.iter().map(|w| Bits::zero(*w)).collect()
     }
 }
 
-/// A host with a clock that is set by hand and a seeded generator (SplitMix64).
+/// A host whose clock is set explicitly, with a seeded generator (SplitMix64).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SeededHost {
-    /// The time.
+    /// The current time in microseconds.
     pub now_us: u64,
     state: u64,
 }
@@ -30,7 +30,7 @@ impl SeededHost {
         SeededHost { now_us: 0, state: seed }
     }
 
-    /// The generator's next number.
+    /// The next number of the generator.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -46,7 +46,7 @@ impl Host for SeededHost {
     }
 
     fn random(&mut self, low: u64, high: u64) -> u64 {
-        // The modulo's bias is below 2^-32 for ranges that programs ask for.
+        // Modulo bias is below 2^-32 for the ranges that programs use.
         match (high - low).checked_add(1) {
             Some(count) => low + self.next_u64() % count,
             None => self.next_u64(),

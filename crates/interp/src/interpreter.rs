@@ -1,7 +1,8 @@
-//! One packet's way through an entry's stages.
+//! Executes the stages of an entry point on one packet.
 //!
-//! A program that the verifier accepts runs without panic, but for what the verifier cannot see (its module text names
-//! it); those are asserted here with the instruction's text, because running on would hide a compiler bug.
+//! A program that the verifier accepts runs without panic, except for errors that the verifier cannot detect (listed in
+//! its module documentation). These are asserted here with the text of the instruction: to continue would hide a
+//! compiler bug.
 //!
 //! Tests: `tests/run.rs`.
 
@@ -20,13 +21,13 @@ use ir::{Block, EntryKind, Intrinsic, Operand, Program, ReplicationPoint, SlotKi
 use packet::Frame;
 use std::sync::Arc;
 
-/// The label of the block in which a parser's accepted packets meet, and how a trace calls it.
+/// The label of the block in which a parser's accepting paths meet; traces show it as well.
 const ACCEPT: &str = "accept";
 
-/// What became of a packet.
+/// The fate of a packet at the end of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// Dropped; the index into `Program::drops` says why.
+    /// Dropped; the index into `Program::drops` is the reason.
     Drop(u32),
     /// Sent to a port.
     Send(u64),
@@ -34,41 +35,41 @@ pub enum Fate {
     Multicast(u64),
     /// Handed to the replication engine; all slots are in the record.
     Replicate(ReplicationPoint),
-    /// Back to ingress; the slots of the field list are in the record, and whatever was in the others.
+    /// Returned to ingress. The slots of the field list are in the record; the others are unspecified.
     Again {
-        /// Why.
+        /// The reason.
         why: ir::Again,
-        /// The field list.
+        /// The index of the field list, if one is preserved.
         list: Option<u64>,
     },
-    /// Given up after more than [`ir::STEPS_MAX`] steps in loops.
+    /// Dropped after more than [`ir::STEPS_MAX`] steps in loops.
     Endless,
-    /// More headers were emitted than [`ir::EMITTED_BYTES_MAX`].
+    /// Dropped because more than [`ir::EMITTED_BYTES_MAX`] bytes of headers were emitted.
     NoRoom,
 }
 
-/// Everything that a run leaves behind, but for the record and the state.
+/// The results of a run, apart from the record and the state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// What becomes of the packet.
+    /// The fate of the packet.
     pub fate: Fate,
-    /// The frame: rewritten if a deparser ran, else as it came.
+    /// The frame: rewritten if a deparser ran, otherwise unchanged.
     pub packet: Vec<u8>,
-    /// The longest that the frame was on the way: before a deparser cut it. Its buffer must have as many bytes.
+    /// Maximum length of the frame in bytes during the run, before truncation. The packet buffer must be this large.
     pub longest: usize,
-    /// Bytes at the front of `packet` that the parser consumed or the deparser emitted; what follows is payload.
+    /// Number of bytes at the front of `packet` that the parser consumed or the deparser emitted; the payload follows.
     pub consumed: u32,
-    /// What it has spent in loops, in steps above [`ir::cost::SPARED_STEPS`].
+    /// Steps spent in loops beyond [`ir::cost::SPARED_STEPS`].
     pub spent: u64,
-    /// Messages for the controller, in order.
+    /// Digests for the controller, in order.
     pub digests: Vec<DigestMessage>,
-    /// Lines for the log, in order.
+    /// Log lines, in order.
     pub logs: Vec<String>,
     /// Texts of failed assertions, in order.
     pub failed_assertions: Vec<String>,
 }
 
-/// Runs packets through one program. Cheap to clone; any number of threads may run packets.
+/// An interpreter of one program. It is cheap to clone, and any number of threads may run packets.
 #[derive(Clone, Debug)]
 pub struct Interp {
     program: Arc<Program>,
@@ -83,7 +84,7 @@ impl Interp {
         Interp::with_state(program, state)
     }
 
-    /// An interpreter on state that exists, as of the same program before optimisation.
+    /// An interpreter on existing state, such as that of the same program before optimisation.
     pub fn with_state(program: Arc<Program>, state: Arc<State>) -> Interp {
         debug_assert_eq!(ir::verify(&program), [], "an ill-formed program");
         let layout = Arc::new(RecordLayout::new(&program));
@@ -95,27 +96,27 @@ impl Interp {
         &self.program
     }
 
-    /// Where slots lie in records.
+    /// The layout of records.
     pub fn layout(&self) -> &RecordLayout {
         &self.layout
     }
 
-    /// Tables and externs; the control plane's side is `abi::PipelineState`.
+    /// Tables and externs. The control plane uses them through `abi::PipelineState`.
     pub fn state(&self) -> &Arc<State> {
         &self.state
     }
 
-    /// Runs one packet from an entry to its fate.
+    /// Runs one packet from an entry point to its fate.
     ///
-    /// `record` has the layout's length. The caller has put the slots there that the entry starts with: for
-    /// [`EntryKind::Ingress`] the intrinsics (all others are taken to be zero, whatever is there), for the other entries
-    /// all slots. On return it holds all slots, whatever the fate; temporaries and table handles in it mean nothing.
+    /// `record` has the layout's length. On entry it holds the initial values of slots: for [`EntryKind::Ingress`] the
+    /// intrinsics (all other slots start as zero, whatever the record has), for other entry points all slots. On return
+    /// it holds all slots, whatever the fate; temporaries and table handles in it are meaningless.
     ///
-    /// `consumed` is the number of bytes that a parser has consumed before, for entries whose first stages do not parse.
-    /// A parser stage starts at the first byte.
+    /// `consumed` is the number of bytes that a parser has already consumed, for entry points whose first stages do not
+    /// parse. A parser stage starts at the first byte.
     ///
     /// # Panics
-    /// If the program has no such entry.
+    /// If the program has no such entry point.
     pub fn run(
         &self,
         entry: EntryKind,
@@ -192,20 +193,21 @@ struct Machine<'a> {
     state: &'a State,
     slots: Vec<Bits>,
     frame: Frame,
-    /// Bytes of the packet when it entered.
+    /// Length of the packet in bytes at the entry point.
     length: u64,
-    /// Arguments of what lookups found; a data handle is a position here plus one.
+    /// Arguments of the calls that lookups found; a data handle is an index into this plus one.
     matched_args: Vec<Vec<Bits>>,
     host: &'a mut dyn Host,
     trace: Option<&'a mut Trace>,
-    /// The slots of the last lookup's action and the last check of the packet's length: a decision on them needs no
-    /// step, their own tells it.
+    /// The slots with the action of the last lookup and with the result of the last length check. A branch on them is
+    /// not traced separately, since their own step shows the outcome.
     told: [Option<SlotId>; 2],
-    /// Whether a checksum is being verified, and whether it was computed: the next comparison is the verification.
+    /// Whether a checksum is being verified, and whether it has been computed: the next comparison is then its
+    /// verification.
     checks: bool,
     verifies: bool,
     outcome: Outcome,
-    /// Steps that were spent in loops.
+    /// Steps spent in loops.
     spent: u64,
 }
 
@@ -227,7 +229,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A number; values above 64 bits count as the largest.
+    /// A value as a number; values wider than 64 bits saturate.
     fn number(&self, operand: &Operand) -> u64 {
         self.value(operand).to_u64().unwrap_or(u64::MAX)
     }
@@ -254,7 +256,7 @@ impl Machine<'_> {
         });
     }
 
-    /// Runs a stage; a fate if the packet's way ends in it.
+    /// Runs a stage. Returns the fate if the packet ends in it.
     fn stage(&mut self, stage: &Stage) -> Option<Fate> {
         (self.checks, self.verifies) = (false, false);
         self.note(Span::NONE, |_| Event::Stage { name: stage.name.clone(), kind: stage.kind.name() });
@@ -285,7 +287,8 @@ impl Machine<'_> {
         fate
     }
 
-    /// The next block, or how the stage ends.
+    /// Executes a block's terminator. `Ok` is the next block; `Err` ends the stage, with the packet's fate if it has
+    /// one.
     fn terminate(&mut self, stage: &Stage, block: &Block) -> Result<BlockId, Option<Fate>> {
         let Block { term, span, label, .. } = block;
         let span = *span;
@@ -325,7 +328,7 @@ impl Machine<'_> {
         Err(Some(fate))
     }
 
-    /// Notes a condition's value; the text form shows those that it finds in the source or that have a name there.
+    /// Traces a condition. The text form shows only those that appear in the source or have a name.
     fn branch(&mut self, stage: &Stage, span: Span, cond: &Operand, value: bool, to: BlockId) {
         let to = stage.blocks[to.index()].label.clone();
         if !self.is_told(cond) {
@@ -335,7 +338,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Notes a switch on something that has a name of the author's, or that leads to a block that has.
+    /// Traces a switch on an operand that the author named, or a jump to a block that the author named.
     fn switch(&mut self, stage: &Stage, span: Span, on: &Operand, value: Bits, to: BlockId) {
         let to = stage.blocks[to.index()].label.clone();
         if self.is_told(on) {
@@ -348,7 +351,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Notes that a parser ends in `accept`, unless it ends in an error or the decision before has told where it went.
+    /// Traces that a parser accepts, unless it fails or the previous step shows it.
     fn accept(&mut self, label: &str) {
         let error = self.program.intrinsic(Intrinsic::ParserError).is_some_and(|s| self.slots[s.index()].is_true());
         let last = self.trace.as_ref().and_then(|t| t.steps.last()).map(|s| &s.event);
@@ -366,7 +369,7 @@ impl Machine<'_> {
         operand.slot().is_some_and(|s| self.told.contains(&Some(s)))
     }
 
-    /// How the author writes what is in a slot; `None` for temporaries.
+    /// The name of a slot in the source; `None` for temporaries.
     fn author_name(&self, operand: &Operand) -> Option<String> {
         let slot = &self.program.slots[operand.slot()?.index()];
         match slot.kind {

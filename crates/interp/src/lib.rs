@@ -1,8 +1,9 @@
-//! The oracle: executes IR on one packet, written for clarity, with a trace of every step.
+//! The oracle: an IR interpreter that runs one packet at a time, written for clarity, with a trace of every step.
 //!
-//! [`Interp::run`] takes a packet through one entry's stages to its fate, on [`State`]: tables that are scanned, and
-//! externs in maps. What it says is right by definition; compiled code and the fast tables are compared with it. It also
-//! drives programs that cannot be compiled, and `sluice trace`, whose conditions on packets are [`filter`].
+//! [`Interp::run`] takes a packet through the stages of an entry point to its fate. Its [`State`] has tables that are
+//! scanned linearly, and externs in maps. Its results are correct by definition; compiled code and the match engines
+//! are compared with it. It also runs programs that cannot be compiled, and `sluice trace`, with [`filter`] to select
+//! packets.
 
 pub mod filter;
 pub mod hash;

@@ -1,30 +1,30 @@
-//! A meter cell: two token buckets (RFC 2698 and RFC 2697), and what each colour has counted. The formula is
-//! spelled out at [`MeterConfig`]; the fast path implements it again and is compared with this.
+//! A meter cell: two token buckets (RFC 2698 and RFC 2697), and counters for each colour. [`MeterConfig`] defines the
+//! algorithm. The fast path has an implementation of its own, which is compared with this one.
 //!
 //! Tests: at the end of the file.
 
 use base::entry::{CounterValue, MeterConfig};
 
-/// What a meter says of a packet; the numbers are what programs see.
+/// The colour that a meter gives to a packet; the numbers are those that programs see.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Colour {
     /// Within the committed rate.
     Green = 0,
     /// Within the peak rate.
     Yellow = 1,
-    /// Above.
+    /// Above the peak rate.
     Red = 2,
 }
 
-/// Buckets count millionths of a unit: one microsecond at one unit per second.
+/// Buckets count millionths of a unit: what one unit per second adds in a microsecond.
 const SCALE: u128 = 1_000_000;
 
-/// A cell; always green while it has no configuration.
+/// A meter cell; without a configuration every packet is green.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MeterCell {
     config: Option<MeterConfig>,
     committed: u128,
-    /// The excess bucket, if there is one.
+    /// The peak or excess bucket.
     peak: u128,
     last_us: u64,
     /// By colour.
@@ -44,7 +44,7 @@ impl MeterCell {
         }
     }
 
-    /// Another configuration: full buckets, the same counts.
+    /// Sets another configuration: the buckets are full, the counters stay.
     pub fn configure(&mut self, config: Option<MeterConfig>) {
         *self = MeterCell { counts: self.counts, ..MeterCell::new(config) };
     }
@@ -54,7 +54,7 @@ impl MeterCell {
         self.counts
     }
 
-    /// Counts from zero again.
+    /// Resets the counters to zero.
     pub fn reset_counts(&mut self) {
         self.counts = Default::default();
     }
@@ -64,8 +64,8 @@ impl MeterCell {
         self.config
     }
 
-    /// The colour of a packet of `bytes` that counts as `units`, which are taken from the buckets. Without an earlier colour
-    /// it is green before.
+    /// Meters a packet of `bytes` bytes that takes `units` units from the buckets; `before` is its colour so far (green
+    /// for a colour-blind meter). Returns its colour and counts it.
     pub fn execute(&mut self, units: u64, bytes: u64, before: Colour, now_us: u64) -> Colour {
         let colour = self.colour(units, before, now_us);
         let counted = &mut self.counts[colour as usize];
@@ -97,7 +97,7 @@ impl MeterCell {
         Colour::Green
     }
 
-    /// RFC 2697.
+    /// The single rate three color marker, RFC 2697.
     fn single_rate(&mut self, config: MeterConfig, units: u64, before: Colour, elapsed: u128) -> Colour {
         let filled = self.committed + elapsed * u128::from(config.cir);
         self.committed = filled.min(u128::from(config.cburst) * SCALE);
@@ -134,11 +134,11 @@ mod tests {
         (0..3).for_each(|_| {
             cell.execute(1, 64, Colour::Green, 0);
         });
-        // 5 ms bring one unit to the peak bucket and half a unit to the committed one.
+        // In 5 ms the peak bucket gains one unit, and the committed bucket half a unit.
         assert_eq!(cell.execute(1, 64, Colour::Green, 4_999), Colour::Red);
         assert_eq!(cell.execute(1, 64, Colour::Green, 5_000), Colour::Yellow);
         assert_eq!(cell.execute(1, 64, Colour::Green, 10_000), Colour::Green);
-        // After a long pause only the bursts are there.
+        // After a long pause the buckets are full.
         let colours: Vec<Colour> = (0..4).map(|_| cell.execute(1, 64, Colour::Green, 1 << 40)).collect();
         assert_eq!(colours, [Colour::Green, Colour::Green, Colour::Yellow, Colour::Red]);
     }
@@ -165,16 +165,17 @@ mod tests {
         let mut cell = MeterCell::new(Some(config));
         let colours: Vec<Colour> = (0..4).map(|_| cell.execute(1, 64, Colour::Green, 1000)).collect();
         assert_eq!(colours, [Colour::Green, Colour::Green, Colour::Yellow, Colour::Red]);
-        // 30 ms bring three units: two to the committed bucket, and what that has no room for to the other.
+        // In 30 ms three units arrive: two for the committed bucket, and the excess for the other.
         let colours: Vec<Colour> = (0..4).map(|_| cell.execute(1, 64, Colour::Green, 31_000)).collect();
         assert_eq!(colours, [Colour::Green, Colour::Green, Colour::Yellow, Colour::Red]);
-        // One unit: it belongs to the committed bucket.
+        // One unit, which goes to the committed bucket.
         assert_eq!(cell.execute(1, 64, Colour::Green, 41_000), Colour::Green);
     }
 
     #[test]
     fn two_colours_are_the_same_for_either_kind() {
-        // P4Runtime: what is fine for one rate and two colours marks packets identically with the other kinds.
+        // P4Runtime: a configuration for a single rate and two colours marks packets identically with the other meter
+        // types.
         let two = MeterConfig { cir: 100, cburst: 2, pir: 100, pburst: 2, eburst: 0 };
         let mut cell = MeterCell::new(Some(two));
         let colours: Vec<Colour> = (0..3).map(|_| cell.execute(1, 64, Colour::Green, 0)).collect();

@@ -1,7 +1,7 @@
-//! The state of a program on naive structures: the reference that the fast tables are compared with.
+//! The state of a program in simple data structures: the reference for the match engines and fast externs.
 //!
-//! Everything is behind one lock, so any thread may call anything; a packet's operation sees each change wholly or not
-//! at all. Cells that nobody has touched take no memory. Written for clarity; every lookup is a scan.
+//! A single lock guards everything, so any thread may call anything, and each operation of a packet is atomic. Cells
+//! that have not been used take no memory. The code favours clarity; every lookup is a linear scan.
 //!
 //! The optimiser never renumbers tables or externs, so one state serves a program before and after optimisation.
 //!
@@ -40,15 +40,15 @@ struct Content {
     externs: Vec<Cells>,
     ports_down: BTreeSet<u32>,
     hashes: hash::Parameters,
-    /// Entries whose time was over, for the control plane.
+    /// Entries whose timeout has expired, to be reported to the control plane.
     expired: Vec<(TableId, TableEntry)>,
     /// By table.
     dynamic_counts: Vec<DynamicCounts>,
-    /// The latest time that a packet or the owner has told.
+    /// The latest time in µs reported by a packet or by the owner.
     now_us: u64,
 }
 
-/// What an extern keeps. Direct counters and meters are beside the entries.
+/// The contents of an extern. Direct counters and meters are stored with the entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Cells {
     Counter(BTreeMap<u64, CounterValue>),
@@ -58,24 +58,24 @@ enum Cells {
     None,
 }
 
-/// What a lookup found.
+/// The result of a lookup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Match {
-    /// Whether an entry matched and, with an action profile, led to a member.
+    /// Whether an entry matched and, with an action profile, a member was found.
     pub hit: bool,
-    /// What runs: the entry's action, the member's, or the default.
+    /// The call to run: the entry's action, the member's, or the default action.
     pub action: ActionCall,
-    /// The entry's handle for direct counters and meters; 0 is the default entry's.
+    /// The entry's handle for direct counters and meters; 0 for the default entry.
     pub entry: u64,
     /// The entry that matched, for traces.
     pub matched: Option<TableEntry>,
-    /// The member whose action it is, and the group that it was chosen from, for traces.
+    /// The member whose action it is, and the group from which it was selected, for traces.
     pub member: Option<(u32, Option<u32>)>,
-    /// Whether an entry, or the default, led to a group without members, for traces.
+    /// Whether an entry or the default entry refers to a group without members, for traces.
     pub empty_group: bool,
 }
 
-/// The call that an entry leads to, with what [`Match::member`] says.
+/// The call that an entry resolves to, and [`Match::member`].
 type Resolved = (ActionCall, Option<(u32, Option<u32>)>);
 
 type Result<T> = std::result::Result<T, StateError>;
@@ -89,14 +89,14 @@ fn count(value: &mut CounterValue, unit: CounterUnit, bytes: u64) {
     }
 }
 
-/// What a packet of `bytes` takes from a meter's buckets.
+/// The number of units that a packet of `bytes` bytes takes from a meter's buckets.
 fn units(unit: CounterUnit, bytes: u64) -> u64 {
     if unit == CounterUnit::Packets { 1 } else { bytes }
 }
 
-// What packets do.
+// Operations of packets.
 impl State {
-    /// The state of a freshly loaded program: its own entries, and cells at their initial values.
+    /// The state of a newly loaded program: its constant entries, and cells with initial values.
     pub fn new(program: Arc<Program>) -> State {
         let content = Content {
             tables: program.tables.iter().map(LinearTable::new).collect(),
@@ -121,13 +121,13 @@ impl State {
         State { program, content: Mutex::new(content) }
     }
 
-    /// A copy that goes its own way from here on.
+    /// An independent copy.
     pub fn fork(&self) -> State {
         State { program: Arc::clone(&self.program), content: Mutex::new(self.lock().clone()) }
     }
 
-    /// Replaces all entries of a table and its default action by what another engine holds, which has checked them. Takes
-    /// linear time, unlike as many insertions.
+    /// Replaces the entries and the default action of a table by those of another engine, which has validated them.
+    /// Takes linear time, unlike individual insertions.
     pub fn load_table(&self, table: TableId, entries: Vec<TableEntry>, default: EntryAction) {
         let mut content = self.lock();
         let now_us = content.now_us;
@@ -135,17 +135,17 @@ impl State {
     }
 
     fn lock(&self) -> MutexGuard<'_, Content> {
-        // Every change is complete before anything can panic, so a poisoned lock guards sound data.
+        // Every change is complete before anything can panic, so the data of a poisoned lock are consistent.
         self.content.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Tells the time, in microseconds since the switch started, for idle timers.
+    /// Sets the time, in microseconds since the switch started, for idle timeouts. It never goes back.
     pub fn set_time(&self, now_us: u64) {
         let mut content = self.lock();
         content.now_us = content.now_us.max(now_us);
     }
 
-    /// Looks a key up (`ir::Op::Apply`).
+    /// Looks up a key (`ir::Op::Apply`).
     pub fn lookup(&self, table: TableId, key: &[Bits], selector: &[Bits]) -> Match {
         let mut content = self.lock();
         let content = &mut *content;
@@ -168,8 +168,8 @@ impl State {
             empty_group = matches!(matched.action, EntryAction::Group(_));
         }
         let default = content.tables[table.index()].default.clone();
-        // A group that is the default action has the program's own default behind it: for when it has no member, and
-        // for entries whose own group has none.
+        // If the default action is a group, the program's own default action runs when the group has no member, and for
+        // entries whose own group has none.
         let own = || (self.program.tables[table.index()].default_action.clone(), None);
         let by_group = matches!(default, EntryAction::Group(_));
         let (action, member) = match by_group && found_entry {
@@ -182,8 +182,8 @@ impl State {
         Match { hit: false, action, entry: 0, matched: None, member, empty_group }
     }
 
-    /// The call an entry leads to; `None` for a group without members, unless the selector says what it runs, and for a member that is
-    /// not there.
+    /// The call that an entry resolves to. `None` for a group without members, unless the selector has an action for
+    /// that case, and for a member that does not exist.
     fn resolve(
         &self,
         content: &mut Content,
@@ -223,7 +223,7 @@ impl State {
         }
     }
 
-    /// Counts a packet (`ir::Op::Count`).
+    /// Counts a packet of `bytes` bytes (`ir::Op::Count`).
     pub fn count(&self, counter: ExternId, index: u64, bytes: u64) {
         let ExternKind::Counter { size, unit, .. } = self.program.externs[counter.index()].kind else { return };
         if let Cells::Counter(cells) = &mut self.lock().externs[counter.index()]
@@ -233,7 +233,7 @@ impl State {
         }
     }
 
-    /// Counts a packet at an entry (`ir::Op::CountDirect`); nothing if the entry is gone.
+    /// Counts a packet at an entry (`ir::Op::CountDirect`); no effect if the entry no longer exists.
     pub fn count_direct(&self, counter: ExternId, entry: u64, bytes: u64) {
         let ExternKind::Counter { unit, direct: Some(table), .. } = self.program.externs[counter.index()].kind else {
             return;
@@ -243,12 +243,12 @@ impl State {
         }
     }
 
-    /// Runs a meter for a packet that has no colour yet.
+    /// Executes a meter for a packet without a colour so far. Returns the packet's colour.
     pub fn meter_execute(&self, meter: ExternId, index: u64, bytes: u64, now_us: u64) -> Colour {
         self.meter_execute_after(meter, index, bytes, Colour::Green, now_us)
     }
 
-    /// Runs a meter (`ir::Op::Meter`).
+    /// Executes a meter (`ir::Op::Meter`). Returns the packet's colour.
     pub fn meter_execute_after(&self, meter: ExternId, index: u64, bytes: u64, before: Colour, now_us: u64) -> Colour {
         let ExternKind::Meter { unit, size, .. } = self.program.externs[meter.index()].kind else {
             return Colour::Green;
@@ -261,12 +261,12 @@ impl State {
         }
     }
 
-    /// Runs the meter of an entry for a packet that has no colour yet.
+    /// Executes the meter of an entry for a packet without a colour so far. Returns the packet's colour.
     pub fn meter_direct_execute(&self, meter: ExternId, entry: u64, bytes: u64, now_us: u64) -> Colour {
         self.meter_direct_execute_after(meter, entry, bytes, Colour::Green, now_us)
     }
 
-    /// Runs the meter of an entry (`ir::Op::MeterDirect`); green if the entry is gone.
+    /// Executes the meter of an entry (`ir::Op::MeterDirect`); green if the entry no longer exists.
     pub fn meter_direct_execute_after(
         &self,
         meter: ExternId,
@@ -284,12 +284,12 @@ impl State {
         cell.map_or(Colour::Green, |cell| cell.execute(units(unit, bytes), bytes, before, now_us))
     }
 
-    /// A hash (`ir::Op::Hash`); `None` for the one that is a random number.
+    /// Computes a hash (`ir::Op::Hash`); `None` for the algorithm that is a random number.
     pub fn hash(&self, algorithm: HashAlgorithm, data: &Bits, payload: &[u8]) -> Option<u64> {
         hash::hash_with(&self.lock().hashes, algorithm, data, payload)
     }
 
-    /// Reads a cell (`ir::Op::RegisterRead`); out of range reads zero.
+    /// Reads a register cell (`ir::Op::RegisterRead`); zero if the index is out of range.
     pub fn register_read(&self, register: ExternId, index: u64) -> Bits {
         let ExternKind::Register { width, .. } = self.program.externs[register.index()].kind else {
             return Bits::zero(1);
@@ -307,9 +307,9 @@ impl Content {
     }
 }
 
-// What the control plane does.
+// Operations of the control plane.
 impl State {
-    /// Whether an action's references exist, and a call is one of the table's actions with all its arguments.
+    /// Checks that an action's references exist, or that a call is one of the table's actions with valid arguments.
     fn check_action(&self, content: &Content, table: TableId, action: &EntryAction) -> Result<()> {
         let id = match action {
             EntryAction::Call(call) => return self.check_call(&self.program.tables[table.index()].actions, call),
@@ -332,7 +332,7 @@ impl State {
         if fits { Ok(()) } else { Err(StateError::WrongKind) }
     }
 
-    /// As `check_call`, for a member of a profile.
+    /// Like `check_call`, for a member of a profile.
     fn check_member(&self, profile: ExternId, call: &ActionCall) -> Result<()> {
         match self.program.externs.get(profile.index()).map(|e| &e.kind) {
             Some(ExternKind::ActionProfile { actions, .. } | ExternKind::ActionSelector { actions, .. }) => {
@@ -342,14 +342,14 @@ impl State {
         }
     }
 
-    /// Whether a key has a field of the right kind and width for each of the table's.
+    /// Checks that a key has a field of the right kind and width for each key field of the table.
     fn check_key(&self, table: TableId, key: &[KeyMatch]) -> Result<()> {
         let keys = &self.program.tables[table.index()].keys;
         let fits = keys.len() == key.len() && keys.iter().zip(key).all(|(k, field)| field_fits(k, field));
         if fits { Ok(()) } else { Err(StateError::WrongKind) }
     }
 
-    /// Whether an entry or default of any table that uses the profile does this.
+    /// Whether an entry or default entry of a table that uses the profile has this action.
     fn is_used(&self, content: &Content, profile: ExternId, action: &EntryAction) -> bool {
         let tables = self.program.tables.iter().zip(&content.tables);
         tables
@@ -357,7 +357,7 @@ impl State {
             .any(|(_, t)| t.default == *action || t.installed.iter().any(|i| i.entry.action == *action))
     }
 
-    /// The size of a counter, meter or register array.
+    /// Checks that an index is within a counter, meter or register array.
     fn check_index(&self, ext: ExternId, index: u64) -> Result<()> {
         match &self.program.externs.get(ext.index()).map(|e| &e.kind) {
             Some(
@@ -375,7 +375,7 @@ impl State {
         }
     }
 
-    /// Does something with what lies beside an entry; beside the default entry for an empty key.
+    /// Runs `f` on an entry and its direct resources; an empty key denotes the default entry.
     fn beside<R>(
         &self,
         ext: ExternId,
@@ -698,7 +698,7 @@ impl PipelineState for State {
     }
 }
 
-/// Whether an entry's field is one for a key field.
+/// Whether a match has the kind and width of a key field.
 fn field_fits(key: &Key, field: &KeyMatch) -> bool {
     let width = |v: &Bits| v.width() == key.width;
     match (key.kind, field) {

@@ -1,7 +1,7 @@
-//! What a packet's run did, step by step, for `sluice trace` and for finding where two engines part.
+//! The trace of a packet's run, step by step, for `sluice trace` and for finding where two engines differ.
 //!
-//! Steps carry names and values only, no ids, so they can be shown without the program. Temporaries and handles are left
-//! out: they are the compiler's, not the author's. The text form groups steps under the P4 line they came from.
+//! Steps contain only names and values, no ids, so they can be shown without the program. Temporaries and handles,
+//! which are the compiler's, are left out. The text form groups steps by the P4 source line that they came from.
 //!
 //! Tests: `tests/trace.rs`.
 
@@ -15,16 +15,16 @@ use std::fmt::{self, Write};
 pub struct Trace {
     /// The steps.
     pub steps: Vec<TraceStep>,
-    /// The egress port that the run started with, if the program reads it: tells copies in egress apart.
+    /// The egress port at the start of the run, if the program reads it: identifies copies in egress.
     pub port: Option<u64>,
-    /// The replica's instance id that the run started with, if the program has it.
+    /// The replication instance (rid) at the start of the run, if the program has it.
     pub rid: Option<u64>,
 }
 
-/// A step and the P4 place it came from.
+/// A step and its source position.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TraceStep {
-    /// Where in the source.
+    /// Source position.
     pub span: Span,
     /// What happened.
     pub event: Event,
@@ -34,7 +34,7 @@ pub struct TraceStep {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "fields are named by the variant's text")]
 pub enum Event {
-    /// A stage begins; its kind's word.
+    /// A stage begins; `kind` is the keyword of its kind.
     Stage { name: String, kind: &'static str },
     /// A parser state is entered.
     State(String),
@@ -42,30 +42,30 @@ pub enum Event {
     Block(String),
     /// An action's body begins.
     Action(String),
-    /// The parser asked for `bits` bits.
+    /// The parser checked that `bits` bits remain.
     HasBits { bits: u64, there: bool },
-    /// A header was filled from the byte at `offset`.
+    /// A header was extracted, starting at byte `offset`.
     Extract { header: String, offset: u64, fields: Vec<(String, Bits)> },
     /// The cursor moved.
     Advance { bits: u64 },
     /// Bits were read ahead of the cursor.
     Lookahead { offset: u64, value: Bits },
-    /// A condition of the author's or of the compiler's: what was looked at if it has a name, its value, and the state
-    /// or error that it led to if it has a name.
+    /// A condition, written by the author or generated: its name if it has one, its value, and the name of the state or
+    /// error to which it leads, if it has one.
     Condition { on: Option<String>, value: bool, to: String },
-    /// All parts of a condition were evaluated; its name.
+    /// A compound condition has been evaluated completely.
     Decision { name: String, holds: bool },
-    /// A primitive of an action begins.
+    /// A primitive operation of an action begins.
     Statement,
-    /// A table that always runs one action is applied.
+    /// A table that always runs the same action is applied.
     Direct { table: String, action: String },
-    /// The control ends here, by an `exit` statement.
+    /// The control ends by an `exit` statement.
     Exit,
     /// An index of a header stack is out of range.
     OutOfRange { stack: String, size: u64 },
-    /// A `select` or `switch`: what was looked at, its value, and where it went on if that has a name.
+    /// A `select` or `switch`: the operand, its value, and the name of the target if it has one.
     Select { on: String, value: Bits, to: String },
-    /// Where it went on, by a decision that cannot be told or without one.
+    /// A jump to a named target whose condition cannot be shown, or without condition.
     To(String),
     /// A table lookup.
     Apply {
@@ -75,30 +75,30 @@ pub enum Event {
         entry: Option<String>,
         /// The entry itself.
         matched: Option<Box<TableEntry>>,
-        /// The member that ran, and the group that it was chosen from.
+        /// The member that ran, and the group from which it was selected.
         member: Option<(u32, Option<u32>)>,
-        /// Whether the entry, or the default, led to a group without members.
+        /// Whether the entry or the default entry refers to a group without members.
         empty_group: bool,
         action: String,
         args: Vec<(String, Bits)>,
     },
-    /// A variable or field was written, perhaps with the value that it had, which is not shown.
+    /// A variable or field was written. If the value is unchanged, the step is not shown.
     Change { slot: String, old: Bits, new: Bits },
     /// A header became valid or invalid.
     Valid { header: String, valid: bool },
-    /// A valid header was appended.
+    /// A valid header was emitted.
     Emit { header: String, bytes: Vec<u8> },
-    /// A counter, meter, register, hash or the like was used.
+    /// A counter, meter, register, hash or another extern was used.
     Extern { name: String, what: Use },
-    /// A checksum of the architecture's begins: it is verified or updated, if its condition holds.
+    /// The architecture's verification or update of a checksum begins, if its condition holds.
     Checksum { name: String, update: bool },
-    /// A checksum that is verified: what was computed and what the packet has.
+    /// A verified checksum: the computed value, and the one in the packet.
     Verified { computed: Bits, actual: Bits },
-    /// A line for the log.
+    /// A log line.
     Log(String),
     /// An assertion failed.
     AssertFailed(String),
-    /// The packet's end in this entry.
+    /// The fate of the packet in this entry point.
     Fate(String),
 }
 
@@ -106,21 +106,21 @@ pub enum Event {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "fields are named by the variant's text")]
 pub enum Use {
-    /// A cell of a counter counted.
+    /// A counter cell was incremented.
     Count { index: u64 },
-    /// A cell of a meter was executed.
+    /// A meter cell was executed.
     Meter { index: u64, colour: Colour },
-    /// A cell of a register was read.
+    /// A register cell was read.
     Read { index: u64, value: Bits },
-    /// A cell of a register was written.
+    /// A register cell was written.
     Write { index: u64, value: Bits },
-    /// A hash; `value` is what it became between `base` and `max`.
+    /// A hash; `value` is the result after scaling by `base` and `max`.
     Hash { hash: u64, base: Bits, max: Option<Bits>, value: Bits },
     /// A random number.
     Random { low: u64, high: u64, value: u64 },
-    /// A message to the controller.
+    /// A digest for the controller.
     Digest,
-    /// Anything else, as it is told.
+    /// Anything else, as text.
     Other(String),
 }
 
@@ -203,7 +203,7 @@ fn goes_on(f: &mut fmt::Formatter<'_>, to: &str) -> fmt::Result {
     if to.is_empty() { Ok(()) } else { write!(f, ": to {to}") }
 }
 
-/// Hexadecimal, without the width.
+/// The value in hexadecimal, without its width.
 fn number(value: &Bits) -> String {
     format!("{value:#}")
 }
@@ -213,20 +213,21 @@ fn assignments(values: &[(String, Bits)]) -> String {
     parts.join(", ")
 }
 
-/// What ran.
+/// The form of the IR that ran.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// The IR as lowered: branches have the values of the conditions in the source.
+    /// Unoptimised IR: branches evaluate the conditions of the source.
     Lowered,
-    /// The IR after passes, which turn branches round: only what has a name is told.
+    /// IR after passes, which may invert branches: only conditions with a name are shown.
     Optimised,
 }
 
-/// Longest condition that is shown in full, in characters.
+/// Maximum length of a condition that is shown in full, in characters.
 const CONDITION_MAX: usize = 80;
 
-/// The text of a condition, if the span is one's: one that stands in parentheses or between logical operators. Spans of
-/// branches that the compiler made (guards of array elements, a table's actions) are those of statements and calls.
+/// The text of a condition, if the span is that of one: it is in parentheses or next to a logical operator. Branches
+/// that the compiler generates (guards of array elements, dispatch on a table's actions) have spans of statements and
+/// calls.
 pub fn condition_text(sources: &SourceMap, span: Span) -> Option<String> {
     let text = sources.text(span).filter(|text| !text.is_empty())?;
     let rest = sources.get(span.file)?.text.get(span.end as usize..)?.trim_start();
@@ -242,7 +243,7 @@ pub fn condition_text(sources: &SourceMap, span: Span) -> Option<String> {
 }
 
 impl TraceStep {
-    /// The step's line; `None` for conditions that are not the author's.
+    /// The text of the step; `None` for conditions that are not the author's.
     fn text(&self, sources: &SourceMap, form: Form) -> Option<String> {
         let Event::Condition { on, value, to } = &self.event else { return Some(self.event.to_string()) };
         let source = if form == Form::Lowered { condition_text(sources, self.span) } else { None };
@@ -254,19 +255,19 @@ impl TraceStep {
     }
 }
 
-/// A step as it is shown.
+/// A step as shown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TraceLine {
-    /// Whether a stage begins.
+    /// Whether it is the heading of a stage.
     pub heading: bool,
-    /// What happened.
+    /// The text of the step.
     pub text: String,
-    /// File and line that it came from, and what is there.
+    /// File, line number, and the text of that line.
     pub place: Option<(String, u32, String)>,
 }
 
 impl Trace {
-    /// The trace as text: stages as headings, source lines once for the steps in a row that came from them.
+    /// The trace as text. Stages are headings; a source line is shown once for consecutive steps that came from it.
     pub fn render(&self, sources: &SourceMap, form: Form) -> String {
         let mut out = String::new();
         let mut shown = None;
@@ -298,11 +299,11 @@ impl Trace {
                 heading = Some(name);
                 continue;
             }
-            // A stage is most often one control, which the heading names already.
+            // A stage usually consists of one control, which the heading already names.
             if heading.take().is_some_and(|stage| step.event == Event::Block(stage.clone())) {
                 continue;
             }
-            // What they consist of is told.
+            // The steps within them are shown instead.
             if matches!(step.event, Event::Decision { .. } | Event::Statement | Event::Direct { .. }) {
                 continue;
             }
@@ -310,7 +311,7 @@ impl Trace {
                 continue;
             }
             let Some(text) = step.text(sources, form) else { continue };
-            // The text is the one that runs; the name and number are those of the file that it came from.
+            // The text is that of the compiled source; file and line number are those of the file from which it came.
             let source = |line| sources.get(step.span.file).and_then(|f| f.line(line)).unwrap_or("").trim().to_string();
             let text_of = sources.locate(step.span).map(|(_, line, _)| source(line));
             let origin = sources.origin(step.span).map(|(file, line)| (file.to_string(), line));

@@ -1,4 +1,4 @@
-//! Packets through small programs: parsing, headers, tables, externs, deparsing.
+//! Packets are run through small programs: parsing, headers, tables, externs, deparsing.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::{bytes, hex, ingress, interp};
 use interp::{Fate, SeededHost};
 use ir::{EntryKind, ReplicationPoint};
 
-/// A two-byte header, an option of variable length behind it if its first byte says so, and a table on the second byte.
+/// A two-byte header; an option of variable length follows if the first byte says so. A table matches the second byte.
 const ROUTER: &str = r#"program "router"
 drops short, miss
 slot h.len: 8 field h
@@ -125,7 +125,7 @@ fn the_longest_prefix_wins_and_the_deparser_joins_headers_and_payload() {
 #[test]
 fn varbits_take_what_they_are_told_and_truncation_cuts_the_end() {
     let interp = interp(ROUTER);
-    // tag 9, data 0x1234, tail 0x5: the tag becomes the action's 0xb.
+    // Tag 9, data 0x1234, tail 0x5: the action sets the tag to 0xb.
     let (outcome, _) = ingress(&interp, "02 ff 912345 aabbccdd", 0);
     assert_eq!((outcome.fate, hex(&outcome.packet)), (Fate::Send(2), "b123450200aa".into()));
 }
@@ -193,7 +193,7 @@ fn other_entries_start_from_the_record_and_ingress_from_the_intrinsics_alone() {
     assert_eq!((layout.get_word(&record, slot("o.tail")), outcome.consumed), (7, 2));
 }
 
-/// A control that fills its slots by one instruction each.
+/// A program with a single control that has these instructions.
 fn straight(declarations: &str, code: &str) -> interp::Interp {
     interp(&format!(
         "program \"straight\"\ndrops end\n{declarations}\nentry ingress (C)\nstage control C {{\nb0:\n{code}\n  drop end\n}}\n"

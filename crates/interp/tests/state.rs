@@ -1,4 +1,4 @@
-//! The naive state: which entry wins, profiles and selectors, cells, and what is refused.
+//! The reference state: which entry wins, profiles and selectors, cells, and errors.
 
 mod common;
 
@@ -82,7 +82,7 @@ fn prefix(value: u128, prefix_len: u32, exact: u128) -> Vec<KeyMatch> {
     vec![KeyMatch::Lpm { value: Bits::new(32, value), prefix_len }, KeyMatch::Exact(byte(exact))]
 }
 
-/// The argument of the action that a lookup gives, and whether it is a hit.
+/// Whether a lookup hits, and the argument of the action that it finds.
 fn found(f: &Fixture, table: usize, key: &[Bits], selector: &[Bits]) -> (bool, u64) {
     let found = f.state.lookup(f.tables[table], key, selector);
     (found.hit, found.action.args[0].to_u64().expect("eight bits"))
@@ -197,7 +197,7 @@ fn groups_share_by_weight_and_leave_out_members_whose_port_is_down() {
         idle_timeout_ns: 0,
     };
     assert_eq!(f.state.insert(table, &entry), Ok(()));
-    // The hash is the identity of the selector key.
+    // The hash is the selector key itself.
     let chosen = || (0..6).map(|hash| found(&f, 3, &[byte(1)], &[byte(hash)])).collect::<Vec<_>>();
     let hits = |values: [u64; 6]| values.map(|v| (true, v)).to_vec();
     assert_eq!(chosen(), hits([1, 2, 2, 3, 1, 2]));

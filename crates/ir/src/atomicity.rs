@@ -1,21 +1,24 @@
-//! How the packets of several workers keep their updates of registers apart.
+//! Atomicity: how packets of several workers update registers without interfering.
 //!
-//! A register is *updated* if packets read it and packets write it. What a packet does to the cells of updated registers
-//! in one run of an entry is one step: no other packet sees or changes these cells in between. (P4_16 asks for that
+//! A register is *updated* if packets read it and packets write it. What a packet does to cells of updated registers in
+//! one run of an entry point is atomic: no other packet sees or changes these cells in between. (P4_16 requires that
 //! inside `@atomic`; bmv2 does it for each action.)
 //!
-//! - **Locks.** Where packets come to at most one cell of each updated register, each cell has a lock. The rule is strict
-//!   two-phase locking (Eswaran, Gray, Lorie and Traiger, "The notions of consistency and predicate locks in a database
-//!   system", CACM 1976): a packet acquires a cell's lock before its first access and releases all of them behind the last.
-//! - **No deadlock.** Locks have ranks by register, and every path of every entry acquires them in ascending order.
-//! - **Turns.** In all other programs, and where there are so few cells that packets would often wait for one another,
-//!   workers take turns, a batch each.
-//! - A register that packets only read, or only write in one machine access, needs nothing.
+//! - **Locks.** If a packet accesses at most one cell of each updated register, each cell has a lock. The protocol is
+//!   strict two-phase locking (Eswaran, Gray, Lorie and Traiger, "The notions of consistency and predicate locks in a
+//!   database system", CACM 1976): a packet acquires a cell's lock before its first access and releases all locks after
+//!   the last.
+//! - **No deadlock.** Locks are ranked by register, and every path of every entry point acquires them in ascending
+//!   order.
+//! - **Turns.** In all other programs, and if a register has so few cells that packets would often wait for each other,
+//!   workers take turns, one batch each.
+//! - Registers that packets only read, or only write in one machine access, need neither.
 //!
-//! The decision is made once per program ([`Atomicity::new`]). Code for it, also specialised code whose paths are some of
-//! the program's, asks [`Acquisitions`] where locks are acquired and which are held.
+//! The decision is made once per program ([`Atomicity::new`]). [`Acquisitions`] gives, for any code of the program,
+//! where locks are acquired and which are held. It also serves specialised code, whose paths are a subset of the
+//! program's.
 //!
-//! Everything is linear in the program for each register that is locked. Tests: at the end of the file.
+//! The time is linear in the program for each locked register. Tests: at the end of the file.
 
 use crate::flow::Cfg;
 use crate::op::{CastKind, Op, Operand, Terminator};
@@ -24,37 +27,38 @@ use base::Bits;
 use base::ids::{BlockId, ExternId, SlotId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// How packets of several workers are kept apart at one register.
+/// How a register is shared by the packets of several workers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Sharing {
-    /// Packets write nothing to it: nothing is to be done.
+    /// Packets never write it: nothing to do.
     OnlyRead,
-    /// Packets read nothing of it, and a cell is written in one access: nothing is to be done.
+    /// Packets never read it, and a cell is written in one access: nothing to do.
     OnlyWritten,
     /// Each cell has a lock.
     Locked {
-        /// Its place in the order in which packets acquire locks.
+        /// The lock's rank: packets acquire locks in ascending order.
         rank: u32,
     },
     /// Turns: there are fewer than [`LOCKED_CELLS_MIN`] cells.
     FewCells,
-    /// Turns: a packet may come to several cells.
+    /// Turns: a packet may access several cells.
     SeveralCells,
-    /// Turns: some paths come to it before the registers named, some behind them.
+    /// Turns: some paths access it before the named registers, others after them, so there is no lock order.
     Order(Vec<ExternId>),
 }
 
-/// The decision for a program.
+/// How each register of a program is shared.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Atomicity {
     registers: BTreeMap<ExternId, Sharing>,
 }
 
-/// Cells of a register below which workers take turns. Two workers run batches of 64 packets at the same time: of so many
-/// cells, one in sixteen packets at most finds its own in use; below, the cells' cache lines go back and forth all the time.
+/// Smallest number of cells of a register with locks; below, workers take turns. Two workers process batches of 64
+/// packets at the same time: with this many cells, at most one packet in sixteen finds its cell in use. With fewer, the
+/// cells' cache lines move between processors all the time.
 pub const LOCKED_CELLS_MIN: u64 = 1024;
 
-/// Bits that are read and written in one access.
+/// Bits that are read or written in one access.
 const WORD_BITS: u32 = 64;
 
 impl Atomicity {
@@ -101,7 +105,7 @@ impl Atomicity {
         Atomicity { registers }
     }
 
-    /// Whether workers take turns, a batch each. Then nothing is locked.
+    /// Whether workers take turns, one batch each. Then nothing is locked.
     pub fn takes_turns(&self) -> bool {
         let mut all = self.registers.values();
         all.any(|sharing| matches!(sharing, Sharing::FewCells | Sharing::SeveralCells | Sharing::Order(_)))
@@ -121,34 +125,34 @@ impl Atomicity {
     }
 }
 
-/// What an access of a locked register has to do about its lock first.
+/// What must be done about the lock before an access to a locked register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acquire {
-    /// Acquire it: the packet does not hold it.
+    /// Acquire it: the packet never holds it here.
     Always,
-    /// Acquire it if the packet does not hold it.
+    /// Acquire it unless the packet holds it.
     IfFree,
     /// Nothing: the packet holds it.
     Held,
 }
 
-/// Where the packets of one entry acquire and release locks.
+/// Where packets acquire and release locks in one entry point.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Acquisitions {
     accesses: BTreeMap<Access, Acquire>,
-    /// Blocks from whose start packets can come to an access: what they hold they keep.
+    /// Blocks in the growing phase: an access can be reached from their start, so packets keep their locks there.
     growing: BTreeSet<(usize, BlockId)>,
 }
 
-/// An operation of an entry: the position of its stage, its block, its place there.
+/// An operation of an entry point: the position of its stage, its block, its index in the block.
 type Access = (usize, BlockId, usize);
 
 impl Acquisitions {
-    /// Those of an entry. `rank_of` gives the rank of a register's lock.
+    /// Computes them for an entry point. `rank_of` gives the rank of a register's lock.
     ///
-    /// # Errors
-    /// A path would acquire a lock while it holds one of a higher rank, which may not be waited for; gives that register. It does
-    /// not happen to the program that the ranks were made for, nor to one that has some of its paths.
+    /// The register whose lock some path would acquire while it holds one of a higher rank, which could deadlock. This
+    /// does not happen for the program for which the ranks were computed, nor for one whose paths are a subset of its
+    /// paths.
     pub fn new(
         program: &Program,
         entry: &EntryPoint,
@@ -156,7 +160,7 @@ impl Acquisitions {
     ) -> Result<Acquisitions, ExternId> {
         let mut accesses = BTreeMap::new();
         let mut wrong = None;
-        // Which cell it is has been decided.
+        // The ranks were assigned, so no path accesses several cells of a register: indices need no numbers.
         let numbered = BTreeSet::new();
         walk(program, entry, &|register| rank_of(register).map(|rank| rank as usize), &numbered, &mut |step| {
             if step.acquire != Acquire::Held && step.held.iter().any(|held| *held > step.lock) {
@@ -170,17 +174,19 @@ impl Acquisitions {
         }
     }
 
-    /// What operation `inst` of a block has to do, in the stage at a position of the entry.
+    /// What operation `inst` of a block must do first, in the stage at `position` of the entry point; `None` if it
+    /// accesses no locked register.
     pub fn at(&self, position: usize, block: BlockId, inst: usize) -> Option<Acquire> {
         self.accesses.get(&(position, block, inst)).copied()
     }
 
-    /// Whether packets can come to an access from the start of a block. If not, they release what they hold there.
+    /// Whether an access can be reached from the start of a block. If not, packets release the locks that they hold
+    /// there.
     pub fn is_growing(&self, position: usize, block: BlockId) -> bool {
         self.growing.contains(&(position, block))
     }
 
-    /// Whether the entry acquires none.
+    /// Whether the entry point acquires no locks.
     pub fn is_empty(&self) -> bool {
         self.accesses.is_empty()
     }
@@ -211,20 +217,21 @@ fn growing(program: &Program, entry: &EntryPoint, accesses: &BTreeMap<Access, Ac
 /// A lock that a packet may hold.
 #[derive(Clone, PartialEq, Debug)]
 struct Held {
-    /// The index for which it was acquired; `None` if that may no longer be told.
+    /// The index for which it was acquired; `None` if it may be one of several.
     index: Option<Number>,
     /// Whether it is held on all paths.
     surely: bool,
 }
 
-/// By lock.
+/// By lock: what is known if it may be held.
 type Locks = BTreeMap<usize, Held>;
 
-/// What is known where a block begins.
+/// The dataflow state at the start of a block.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Known {
     locks: Locks,
-    /// Numbers of the slots that decide indices; of others the value that they have at the entry's start.
+    /// Value numbers of the slots that determine indices. Slots without one have the value that they had at the start
+    /// of the entry point.
     values: BTreeMap<SlotId, Number>,
 }
 
@@ -234,17 +241,17 @@ struct Step {
     register: ExternId,
     lock: usize,
     acquire: Acquire,
-    /// Whether it may be another cell than the one whose lock may be held.
+    /// Whether the lock that may be held may be that of another cell.
     other_cell: bool,
-    /// The other locks.
+    /// The other locks that may be held.
     held: Vec<usize>,
 }
 
 #[derive(Default)]
 struct Found {
-    /// By lock: those that are acquired while it may be held.
+    /// By lock: the locks that are acquired while it may be held.
     followers: Vec<BTreeSet<usize>>,
-    /// Registers of which a packet may come to several cells.
+    /// Registers of which a packet may access several cells.
     several: BTreeSet<usize>,
 }
 
@@ -259,8 +266,8 @@ impl Found {
     }
 }
 
-/// Finds out which locks packets hold at each access of an entry, and gives all accesses that packets can come to. Indices are told
-/// apart as far as the slots of `numbered` go.
+/// Computes which locks packets hold at each access of an entry point, and calls `give` for every reachable access.
+/// Indices are compared by the value numbers of the slots in `numbered`.
 fn walk(
     program: &Program,
     entry: &EntryPoint,
@@ -275,7 +282,7 @@ fn walk(
     let Some(first) = before.first_mut().and_then(|blocks| blocks.first_mut()) else { return };
     *first = Some(Known::default());
     let mut numbers = Numbers { program, numbered, all: HashMap::new() };
-    // In reverse post-order, so that without loops each block comes once, behind all its predecessors.
+    // In reverse post-order: without loops, each block is visited once, after all its predecessors.
     let place = |position: usize, block: BlockId| Some((position, cfgs.get(position)?.rpo_index[block.index()]?));
     let mut waiting: BTreeSet<(usize, u32)> = place(0, Stage::START).into_iter().collect();
     while let Some((position, order)) = waiting.pop_first() {
@@ -325,7 +332,7 @@ fn walk(
     }
 }
 
-/// The register that an operation accesses, and which cell.
+/// The register that an operation accesses, and the index of the cell.
 fn accessed(op: &Op) -> Option<(ExternId, &Operand)> {
     match op {
         Op::RegisterRead { register, index, .. } | Op::RegisterWrite { register, index, .. } => {
@@ -352,23 +359,23 @@ fn numbered(program: &Program, is_locked: &dyn Fn(ExternId) -> bool) -> BTreeSet
     slots
 }
 
-/// The number of a value: equal numbers, equal values, on the way of a packet from one head of a loop to the next (value
-/// numbering; Aho, Lam, Sethi and Ullman, "Compilers", 6.1.2).
+/// A value number: on a packet's path from one loop head to the next, equal numbers mean equal values (Aho, Lam, Sethi
+/// and Ullman, "Compilers", 6.1.2).
 type Number = u32;
 
-/// What has a number.
+/// A value that has a number.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Valued {
     Constant(u64),
-    /// A constant that is no number of 64 bits.
+    /// A constant that does not fit 64 bits.
     Wide(Bits),
-    /// A slot at the entry's start.
+    /// A slot at the start of the entry point.
     Start(SlotId),
-    /// A slot where paths meet that give it different values.
+    /// A slot at a join of paths on which it has different values.
     Join(usize, BlockId, SlotId),
-    /// What an operation assigns that is not arithmetic.
+    /// The result of an operation that is not arithmetic.
     Assigned(Access, SlotId),
-    /// What arithmetic computes. The width of the result is the first.
+    /// The result of an arithmetic operation. `widths` begins with the result's.
     Computed {
         op: String,
         operands: Vec<Number>,
@@ -401,10 +408,10 @@ impl Numbers<'_> {
         }
     }
 
-    /// The value that an operation at a place assigns to a slot.
+    /// The value number that an operation assigns to a slot.
     fn assigned(&mut self, op: &Op, access: Access, slot: SlotId, known: &Known) -> Number {
         match op {
-            // The same number, in another width.
+            // The same value, in another width.
             Op::Mov { src, .. } | Op::Cast { kind: CastKind::Zext, a: src, .. } => self.of(src, known),
             Op::SetSlice { .. } => self.number(Valued::Assigned(access, slot)),
             _ if op.is_arithmetic() => {
@@ -412,7 +419,7 @@ impl Numbers<'_> {
                 op.for_each_operand(|operand| widths.push(operand.width(self.program)));
                 let mut operands = Vec::new();
                 op.for_each_operand(|operand| operands.push(self.of(operand, known)));
-                // What is left says which operation it is.
+                // What is left identifies the operation.
                 let mut bare = op.clone();
                 bare.for_each_operand_mut(|operand| *operand = Operand::Slot(SlotId(0)));
                 bare.for_each_slot_mut(|slot| *slot = SlotId(0));
@@ -441,7 +448,7 @@ impl Numbers<'_> {
         }
     }
 
-    /// Adds what holds on another path to a block; whether that changed anything.
+    /// Joins the state of another path into that of a block. Returns whether that changed anything.
     fn merge(
         &mut self,
         there: &mut Option<Known>,
@@ -451,7 +458,7 @@ impl Numbers<'_> {
     ) -> bool {
         let mut here = here.clone();
         if is_loop_head {
-            // A number may stand for another value in the next round.
+            // In the next iteration a number may stand for another value.
             here.locks.values_mut().for_each(|held| held.index = None);
         }
         let Some(there) = there else {
@@ -520,7 +527,7 @@ fn components(successors: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     all
 }
 
-/// Adds the nodes that can be reached and have not been seen, each behind all that are reached from it.
+/// Depth-first search: appends the nodes that can be reached and have not been seen, in post-order.
 fn search(root: usize, successors: &[BTreeSet<usize>], seen: &mut [bool], finished: &mut Vec<usize>) {
     if std::mem::replace(&mut seen[root], true) {
         return;

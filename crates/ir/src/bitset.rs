@@ -1,27 +1,28 @@
 //! Sets of small numbers for dataflow analyses: slots, fields, headers, nodes.
 //!
-//! An analysis has a set for each block, and there are as many blocks as numbers in a large program: sets with a bit for each
-//! number would take the square of its size, to store and to join. But what holds in one block is nearly what holds in the
-//! next. So a set is a tree whose parts are shared with the sets that it was copied or joined from: a copy takes constant
-//! time, a change copies one leaf and the way to it, and [`BitSet::union`] and [`BitSet::difference`] pass over what two
-//! sets share. What an analysis does is then proportional to what changes from block to block, times the height of the tree.
+//! An analysis has a set for each block, and a large program has about as many numbers as blocks, so plain bit vectors
+//! would take quadratic memory, and quadratic time to join. But the sets of neighbouring blocks are nearly equal. So a
+//! set is a persistent tree whose subtrees are shared with the sets from which it was copied or joined: a copy takes
+//! constant time, a change copies one leaf and the path to it, and [`BitSet::union`] and [`BitSet::difference`] skip
+//! shared subtrees. The time of an analysis is then proportional to what changes from block to block, times the height
+//! of the tree.
 //!
-//! Small sets (up to [`LEAF_BITS`]) are one leaf: an array and a count.
+//! Small sets (up to [`LEAF_BITS`] numbers) are a single leaf: an array and a count.
 //!
-//! Invariant: no leaf and no inner node is empty; so equal sets are equal trees.
+//! Invariant: no leaf and no inner node is empty, so equal sets are equal trees.
 //!
 //! Tests: at the end of the file.
 
 use std::sync::Arc;
 
-/// Words of a leaf.
+/// Number of words of a leaf.
 const LEAF_WORDS: usize = 4;
-/// Numbers of a leaf.
+/// Number of bits of a leaf.
 pub const LEAF_BITS: usize = 64 * LEAF_WORDS;
 /// Children of an inner node.
 const FAN: usize = 8;
 
-/// A set of numbers below a bound that is fixed when it is made. Sets that are joined have the same bound.
+/// A set of numbers below a bound that is fixed at creation. Sets that are combined have the same bound.
 #[derive(Clone, Debug, Default)]
 pub struct BitSet {
     root: Tree,
@@ -29,7 +30,7 @@ pub struct BitSet {
     height: u32,
 }
 
-/// A part of a set; `None` has no members.
+/// A subtree; `None` is the empty set.
 type Tree = Option<Node>;
 
 #[derive(Clone, Debug)]
@@ -38,7 +39,7 @@ enum Node {
     Inner(Arc<[Tree; FAN]>),
 }
 
-/// Numbers below a node of that height.
+/// Number of bits below a node of this height.
 fn span(height: u32) -> usize {
     LEAF_BITS * FAN.pow(height)
 }
@@ -95,7 +96,7 @@ impl BitSet {
         }
     }
 
-    /// Takes a number out.
+    /// Removes a number.
     pub fn remove(&mut self, i: usize) {
         fn remove(tree: &mut Tree, height: u32, i: usize) {
             match tree {
@@ -121,7 +122,7 @@ impl BitSet {
         }
     }
 
-    /// Whether a number is in.
+    /// Whether the set contains a number.
     pub fn contains(&self, i: usize) -> bool {
         let (mut at, mut height, mut rest) = (&self.root, self.height, i);
         loop {
@@ -137,12 +138,12 @@ impl BitSet {
         }
     }
 
-    /// Whether nothing is in.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.root.is_none()
     }
 
-    /// Adds all of `other`; whether that changed anything.
+    /// Adds all members of `other`. Returns whether that changed anything.
     pub fn union(&mut self, other: &BitSet) -> bool {
         match union(&self.root, &other.root) {
             Union::Both | Union::Left => false,
@@ -224,7 +225,7 @@ impl PartialEq for BitSet {
 
 impl Eq for BitSet {}
 
-/// Whether two trees are one, or both empty.
+/// Whether two trees are the same node, or both empty.
 fn is_same(a: &Tree, b: &Tree) -> bool {
     match (a, b) {
         (None, None) => true,
@@ -234,13 +235,13 @@ fn is_same(a: &Tree, b: &Tree) -> bool {
     }
 }
 
-/// What two trees have together.
+/// The union of two trees.
 enum Union {
-    /// What each of them has.
+    /// It equals both.
     Both,
-    /// What the first has.
+    /// It equals the first.
     Left,
-    /// What the second has.
+    /// It equals the second.
     Right,
     New(Node),
 }

@@ -1,18 +1,18 @@
-//! Construction of programs: names made unique, blocks filled through a cursor, temporaries on demand.
+//! Construction of programs: unique names, blocks filled through a cursor, temporaries on demand.
 //!
-//! The builder keeps a *current block* of a *current stage* and a *current span* that every instruction gets. Code
-//! emitted behind a terminator goes to a fresh block that nothing reaches, so callers need not ask whether an `exit` or
-//! `return` came before; clean-up is the optimiser's. What the builder cannot know (widths, kinds) is the verifier's.
+//! The builder keeps a *current block* of a *current stage*, and a *current span* that every instruction gets. Code
+//! emitted after a terminator goes into a fresh unreachable block, so callers need not check whether an `exit` or
+//! `return` came before; the optimiser removes it. Widths and kinds are checked by the verifier.
 //!
-//! **Budget.** A builder may be given a bound on what it makes ([`Builder::set_budget`]): each instruction, block and slot costs
-//! one unit, each 64 bits of a slot or constant beyond the first 64 another one, and so does each time [`UNIT_STEPS`] steps that an
-//! instruction takes ([`crate::cost`]), for a program may not be small and slow. Callers charge what else grows with them. Once the
-//! bound is reached nothing is added any more (blocks are, for callers need them to stay apart), [`Builder::overrun`] says where
-//! that was, and the program is of no use.
+//! **Budget.** A builder may have a budget ([`Builder::set_budget`]). Each instruction, block and slot costs one unit;
+//! each further 64 bits of a slot or constant beyond the first 64 cost one more; and so do each [`UNIT_STEPS`] steps of
+//! an instruction's running time ([`crate::cost`]), so that a small program cannot be slow. Callers charge for whatever
+//! else grows with the program. Once the budget is spent nothing is added any more, except blocks, which callers need
+//! as distinct targets. [`Builder::overrun`] returns where that happened; the program is useless then.
 //!
-//! **Loops** are charged when the program is finished ([`crate::cost::charge_loops`]).
+//! **Loops** get their charges when the program is finished ([`crate::cost::charge_loops`]).
 //!
-//! Panics are bugs of the caller: emitting outside a stage, a block that is left without a terminator.
+//! Panics are bugs of the caller: code emitted outside a stage, a block without a terminator.
 //!
 //! Tests: at the end of the file.
 
@@ -25,7 +25,7 @@ use base::ids::{ActionId, BlockId, ExternId, HeaderId, SlotId, StageId, TableId}
 use base::{Bits, Span};
 use std::collections::{HashMap, HashSet};
 
-/// A field of a header to be made.
+/// The width of a header field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FieldWidth {
     /// This many bits.
@@ -38,7 +38,7 @@ pub enum FieldWidth {
 #[derive(Debug, Default)]
 pub struct Builder {
     program: Program,
-    /// Slot names in use, and the last number tried behind each.
+    /// Slot names in use, and the last suffix tried for each.
     slot_names: HashMap<String, u32>,
     header_names: HashSet<String>,
     stage: Option<OpenStage>,
@@ -47,25 +47,25 @@ pub struct Builder {
     budget: Option<Budget>,
 }
 
-/// Bits of a slot or constant that come with its first unit of the budget, and with each further one.
+/// Bits of a slot or constant per unit of the budget.
 const UNIT_BITS: usize = 64;
-/// Steps of an instruction that come with one unit of the budget.
+/// Steps of an instruction per unit of the budget.
 const UNIT_STEPS: u64 = 8;
 
-/// What an instruction takes of the budget.
+/// Units of the budget that an instruction costs.
 pub fn units(program: &Program, op: &Op) -> usize {
     let mut units = 1 + (crate::cost::steps(program, op) / UNIT_STEPS) as usize;
     op.for_each_operand(|o| units += o.constant().map_or(0, |c| c.width() as usize / UNIT_BITS));
     units
 }
 
-/// What a builder may still make.
+/// The rest of the budget.
 #[derive(Debug)]
 struct Budget {
     left: usize,
-    /// The span of what was made when nothing was left.
+    /// The current span when the budget ran out.
     overrun: Option<Span>,
-    /// By width: the slot that all slots of this width are from then on.
+    /// By width: the one slot that stands for all slots requested after that.
     stand_ins: HashMap<u32, SlotId>,
 }
 
@@ -84,17 +84,18 @@ impl Builder {
         Builder { program: Program { name: name.into(), ..Program::default() }, ..Builder::default() }
     }
 
-    /// Bounds what is made from now on to `units`: instructions, blocks, slots, and what callers [`charge`](Builder::charge).
+    /// Limits the program from now on to `units`: instructions, blocks, slots, and what callers
+    /// [`charge`](Builder::charge).
     pub fn set_budget(&mut self, units: usize) {
         self.budget = Some(Budget { left: units, overrun: None, stand_ins: HashMap::new() });
     }
 
-    /// Where the budget ended, if it has: the span that was set then.
+    /// The span that was current when the budget ran out; `None` if it has not.
     pub fn overrun(&self) -> Option<Span> {
         self.budget.as_ref()?.overrun
     }
 
-    /// Takes units from the budget; whether there were so many.
+    /// Takes units from the budget. Returns whether enough were left.
     pub fn charge(&mut self, units: usize) -> bool {
         let span = self.span();
         let Some(budget) = &mut self.budget else { return true };
@@ -108,17 +109,17 @@ impl Builder {
         budget.overrun.is_none()
     }
 
-    /// What has been built so far.
+    /// The program as built so far.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// For setting what has no method here (`drop_port`, `errors`, tables' entries, …).
+    /// Mutable access, to set what has no method here (`drop_port`, `errors`, entries of tables, …).
     pub fn program_mut(&mut self) -> &mut Program {
         &mut self.program
     }
 
-    /// A slot. If the name is taken, `#2`, `#3`, … is put behind it.
+    /// Adds a slot. If the name is taken, the suffix `#2`, `#3`, … is appended.
     pub fn slot(&mut self, name: impl Into<String>, width: u32, kind: SlotKind) -> SlotId {
         let mut name = name.into();
         if !self.charge(1 + width as usize / UNIT_BITS)
@@ -145,24 +146,24 @@ impl Builder {
         id
     }
 
-    /// A metadata slot.
+    /// Adds a metadata slot.
     pub fn metadata(&mut self, name: impl Into<String>, width: u32) -> SlotId {
         self.slot(name, width, SlotKind::Metadata)
     }
 
-    /// A local variable.
+    /// Adds a local variable.
     pub fn local(&mut self, name: impl Into<String>, width: u32) -> SlotId {
         self.slot(name, width, SlotKind::Local)
     }
 
-    /// A temporary, `%0`, `%1`, …; it must be assigned before it is read on every path of its stage.
+    /// Adds a temporary, `%0`, `%1`, …; it must be assigned before it is read on every path of its stage.
     pub fn temp(&mut self, width: u32) -> SlotId {
         let number = self.temps;
         self.temps += 1;
         self.slot(format!("%{number}"), width, SlotKind::Temp)
     }
 
-    /// A header with its slots `name.field`, `name.field.$length` for a varbit, and `name.$valid`.
+    /// Adds a header with its slots `name.field`, `name.field.$length` for a varbit, and `name.$valid`.
     pub fn header(&mut self, name: impl Into<String>, fields: &[(&str, FieldWidth)]) -> HeaderId {
         let name = name.into();
         assert!(self.header_names.insert(name.clone()), "two headers `{name}`");
@@ -185,45 +186,45 @@ impl Builder {
         id
     }
 
-    /// An action.
+    /// Adds an action.
     pub fn action(&mut self, action: Action) -> ActionId {
         self.program.actions.push(action);
         ActionId::from_index(self.program.actions.len() - 1)
     }
 
-    /// A table.
+    /// Adds a table.
     pub fn table(&mut self, table: Table) -> TableId {
         self.program.tables.push(table);
         TableId::from_index(self.program.tables.len() - 1)
     }
 
-    /// An extern instance.
+    /// Adds an extern instance.
     pub fn extern_instance(&mut self, instance: Extern) -> ExternId {
         self.program.externs.push(instance);
         ExternId::from_index(self.program.externs.len() - 1)
     }
 
-    /// The index of a drop reason; the same name gives the same index.
+    /// The index of a drop reason, added if it is new.
     pub fn drop_reason(&mut self, name: &str) -> u32 {
         intern(&mut self.program.drops, name)
     }
 
-    /// The index of an `error` member; the same name gives the same index.
+    /// The index of an `error` member, added if it is new.
     pub fn error(&mut self, name: &str) -> u32 {
         intern(&mut self.program.errors, name)
     }
 
-    /// Gives a slot a meaning for the runtime.
+    /// Declares that a slot is an intrinsic of the runtime.
     pub fn intrinsic(&mut self, which: Intrinsic, slot: SlotId) {
         self.program.intrinsics.push((which, slot));
     }
 
-    /// The stages of a way in.
+    /// Adds an entry point with its stages.
     pub fn entry(&mut self, kind: EntryKind, stages: &[StageId]) {
         self.program.entries.push(EntryPoint { kind, stages: stages.to_vec() });
     }
 
-    /// The program, with its loops charged; no stage may be open.
+    /// Charges the program's loops and returns it. No stage may be open.
     pub fn finish(mut self) -> Program {
         assert!(self.stage.is_none(), "a stage is still open");
         if self.overrun().is_none() {
@@ -262,7 +263,7 @@ impl Builder {
         }
     }
 
-    /// A new, empty block of the open stage; the current one stays.
+    /// Adds an empty block to the open stage. The current block does not change.
     pub fn block(&mut self, label: impl Into<String>) -> BlockId {
         self.charge(1);
         let stage = self.stage.as_mut().expect("a stage is open");
@@ -287,7 +288,7 @@ impl Builder {
         self.stage.as_ref().expect("a stage is open").id
     }
 
-    /// Whether the current block has its terminator already.
+    /// Whether the current block has a terminator.
     pub fn is_terminated(&self) -> bool {
         let stage = self.stage.as_ref().expect("a stage is open");
         !stage.open[stage.current.index()]
@@ -297,7 +298,7 @@ impl Builder {
         self.stage.as_mut().expect("a stage is open")
     }
 
-    /// The block to put code into: behind a terminator, a fresh one.
+    /// The block to append to: the current one or, if that is terminated, a fresh one.
     fn writable(&mut self) -> &mut Block {
         if self.is_terminated() {
             let dead = self.block("");
@@ -310,17 +311,17 @@ impl Builder {
 
 // Code.
 impl Builder {
-    /// The span of what is emitted from now on; returns the one before.
+    /// Sets the span of instructions emitted from now on and returns the previous one.
     pub fn set_span(&mut self, span: Span) -> Span {
         self.span.replace(span).unwrap_or(Span::NONE)
     }
 
-    /// The span of what is emitted.
+    /// The current span.
     pub fn span(&self) -> Span {
         self.span.unwrap_or(Span::NONE)
     }
 
-    /// Puts an operation at the end of the current block.
+    /// Appends an operation to the current block.
     pub fn emit(&mut self, op: Op) {
         if !self.charge(units(&self.program, &op)) {
             return;
@@ -361,12 +362,12 @@ impl Builder {
         self.terminate(Terminator::Switch { on: on.into(), cases, default });
     }
 
-    /// Ends the current block and the stage's work on the packet.
+    /// Ends the current block and the stage (`next`).
     pub fn next_stage(&mut self) {
         self.terminate(Terminator::Next);
     }
 
-    /// Ends the current block and the packet's way.
+    /// Ends the current block with the packet's fate.
     pub fn fate(&mut self, fate: Fate) {
         self.terminate(Terminator::Finish(fate));
     }

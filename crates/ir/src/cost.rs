@@ -1,20 +1,23 @@
-//! What operations cost, and how much of it a packet may spend in loops.
+//! The cost model of operations, and the bound of what a packet may spend in loops.
 //!
-//! The unit is a *step*: about half a nanosecond, the time of one operation on a 64-bit word. [`steps`] is the one cost function:
-//! the size limit of programs ([`crate::Builder::set_budget`]) and the bound of loops are counted in it. It depends on the
-//! program alone. Where the time depends on packets or tables, the worst one counts that neither entries nor frames make worse.
+//! The unit is a *step*: about half a nanosecond, the time of one operation on a 64-bit word. [`steps`] is the only
+//! cost function; the size limit of programs ([`crate::Builder::set_budget`]) and the bound of loops use it. It depends
+//! on the program alone. Where the time depends on packets or tables, it assumes the worst case that neither entries
+//! nor frames make worse.
 //!
-//! **Loops.** [`charge_loops`] puts [`Op::Charge`] into a block of each loop, with the cost of one round. A packet whose charges in
-//! one run of an entry add up to more than [`STEPS_MAX`] is given up, after the same charge on every engine: passes move
-//! charges with the code around them and never change them. Which loops there are is a loop nesting forest (Bourdoncle,
-//! "Efficient chaotic iteration strategies with widenings", 1993, section 3; Steensgaard, "Sequentializing program dependence
-//! graphs for irreducible programs", 1993): the head of a strongly connected component is its first block in
-//! reverse post-order, and what is still connected without the head are inner loops. A round costs as much as the most
-//! expensive path from the head through its component; inner loops are charged at their own heads.
+//! **Loops.** [`charge_loops`] puts [`Op::Charge`] into a block of each loop, with the cost of one iteration. A packet
+//! whose charges in one run of an entry point add up to more than [`STEPS_MAX`] is dropped, after the same charge on
+//! every engine: passes move charges with the code around them and never change them. Loops are those of a loop nesting
+//! forest (Bourdoncle, "Efficient chaotic iteration strategies with widenings", 1993, section 3; Steensgaard,
+//! "Sequentializing program dependence graphs for irreducible programs", 1993): the head of a strongly connected
+//! component is its first block in reverse post-order, and the strongly connected components that remain without the
+//! head are inner loops. An iteration costs as much as the most expensive path from the head through its component;
+//! inner loops are charged at their own heads.
 //!
-//! **Scale.** A step is about half a nanosecond. The factors of wide arithmetic and hashes follow measurements of machine code and
-//! the runtime's functions on AMD Zen 3; those of cheap calls (cells, meters, messages, lookups) were below what could be
-//! measured, and are chosen. A loop that adds and compares runs some 200,000 rounds, one that multiplies values of 16,384 bits 14.
+//! **Scale.** The factors of wide arithmetic and hashes follow measurements of machine code and the runtime's functions
+//! on AMD Zen 3. The costs of cheap calls (cells, meters, messages, lookups) were too small to measure and are chosen
+//! by hand. A loop that adds and compares runs about 200,000 iterations, one that multiplies values of 16,384 bits runs
+//! 14.
 //!
 //! Tests: at the end of the file; `datapath`'s `tests/bounds.rs` compares the engines.
 
@@ -26,38 +29,40 @@ use base::entry::MatchKind;
 use base::ids::{BlockId, ExternId, HeaderId, SlotId, TableId};
 use std::collections::{HashMap, HashSet};
 
-/// Steps that one packet may spend in loops in one run of an entry: about a millisecond.
+/// Steps that one packet may spend in loops in one run of an entry point: about a millisecond.
 pub const STEPS_MAX: u64 = 1 << 21;
 
-/// Steps in loops of one run of an entry that are not counted beyond it, so that an entry which spends no more needs no charges.
+/// Steps in loops that every run of an entry point has free: work is accounted only beyond them, so an entry point that
+/// cannot spend more needs no accounting.
 pub const SPARED_STEPS: u64 = 1 << 13;
 
-/// Words up to which arithmetic is inline, in registers; wider values are in memory and computed by the runtime.
+/// Largest size in words of values whose arithmetic is inline, in registers. Wider values are in memory and computed by
+/// the runtime.
 const INLINE_WORDS: u64 = 2;
-/// Each word of a value in memory that is read, written or combined with another.
+/// Cost of each word of a value in memory that is read, written or combined with another.
 const MEMORY_WORD: u64 = 3;
-/// A call of the runtime's arithmetic, and each word of its operands, which are converted.
+/// Cost of a call of the runtime's arithmetic, and of each word of its operands, which are converted.
 const WIDE_CALL: u64 = 256;
 const WIDE_WORD: u64 = 48;
-/// An access of a register, counter or entry: a cache line that another processor may have.
+/// Cost of an access to a register, counter or entry: a cache line that another processor may hold.
 const CELL: u64 = 32;
-/// A meter, a random number: a call.
+/// Cost of a meter or a random number: a call.
 const CALL: u64 = 128;
-/// A lookup by exact keys or prefixes, and by others.
+/// Cost of a lookup by exact keys or prefixes, and by other match kinds.
 const LOOKUP: u64 = 256;
 const TERNARY_LOOKUP: u64 = 1024;
-/// An entry that a packet adds.
+/// Cost of adding an entry from a packet.
 const ADDITION: u64 = 2048;
-/// A message, a line of the log.
+/// Cost of a message or a line of the log.
 const MESSAGE: u64 = 512;
-/// Words of the longest frame's payload.
+/// Size in words of the longest frame's payload.
 const PAYLOAD_WORDS: u64 = 8192;
 
-/// Maximum nesting of loops that are analysed, which bounds the recursion; deeper loops are charged in each of their blocks,
-/// which costs instructions and not correctness.
+/// Maximum nesting depth of loops that are analysed. Deeper loops are charged in each of their blocks, which costs
+/// instructions but is correct.
 const DEPTH_MAX: u32 = 32;
 
-/// What an operation costs, in steps; at least one, but for marks and charges.
+/// Cost of an operation in steps: at least one, except for marks and charges.
 pub fn steps(program: &Program, op: &Op) -> u64 {
     let slot = |slot: SlotId| moved(program.width(slot));
     let operand = |operand: &Operand| moved(operand.width(program));
@@ -73,7 +78,7 @@ pub fn steps(program: &Program, op: &Op) -> u64 {
         Op::Cast { dst, a, .. } | Op::Slice { dst, a, .. } | Op::SetSlice { dst, a, .. } => slot(*dst).max(operand(a)),
         Op::Concat { dst, .. } => 2 * slot(*dst),
         Op::SetValid { .. } | Op::Advance { .. } | Op::HasBits { .. } | Op::Consumed { .. } | Op::Truncate { .. } => 1,
-        // One that fails is a line of the log.
+        // A failed assertion writes a line to the log.
         Op::Assert { .. } => MESSAGE,
         Op::SetInvalid { header } => header_steps(program, *header),
         Op::Extract { header, .. } | Op::Emit { header } => 2 * header_steps(program, *header),
@@ -93,13 +98,13 @@ pub fn steps(program: &Program, op: &Op) -> u64 {
     }
 }
 
-/// A value of so many bits that is copied.
+/// Cost of copying a value of `width` bits.
 fn moved(width: u32) -> u64 {
     let words = u64::from(words_of(width));
     if words <= INLINE_WORDS { words } else { MEMORY_WORD * words }
 }
 
-/// Of operands of so many words.
+/// Cost of a binary operation on operands of `words` words.
 fn binary(op: BinOp, words: u64) -> u64 {
     let is_linear = matches!(op, BinOp::And | BinOp::Or | BinOp::Xor | BinOp::Eq | BinOp::Ne);
     let is_quotient = matches!(op, BinOp::Div | BinOp::Mod);
@@ -115,12 +120,12 @@ fn binary(op: BinOp, words: u64) -> u64 {
     }
 }
 
-/// Printing a number of so many words in decimal.
+/// Cost of printing a number of `words` words in decimal.
 fn decimal(words: u64) -> u64 {
     8 * words * words
 }
 
-/// Each word that goes into a hash.
+/// Cost of each word of a hash's input.
 fn hash_word(algorithm: HashAlgorithm) -> u64 {
     match algorithm {
         HashAlgorithm::Csum16 | HashAlgorithm::Xor16 | HashAlgorithm::Xor32 | HashAlgorithm::Identity => 4,
@@ -148,14 +153,14 @@ fn cell(program: &Program, register: ExternId) -> u64 {
     }
 }
 
-/// What a block costs.
+/// Cost of a block in steps.
 fn block_steps(program: &Program, block: &Block) -> u64 {
     let term = match &block.term {
         Terminator::Switch { on, cases, .. } => {
             let words = u64::from(words_of(on.width(program)));
             match words <= INLINE_WORDS {
                 true => u64::from(cases.len().checked_ilog2().unwrap_or(0)) + 1,
-                // One after the other.
+                // Compared one after the other.
                 false => (cases.len() as u64).saturating_mul(words),
             }
         }
@@ -168,7 +173,7 @@ fn has_charge(block: &Block) -> bool {
     block.insts.iter().any(|inst| matches!(inst.op, Op::Charge { .. }))
 }
 
-/// Charges all loops that are not charged yet.
+/// Adds charges to all loops that have none.
 pub fn charge_loops(program: &mut Program) {
     for s in 0..program.stages.len() {
         let stage = &program.stages[s];
@@ -190,19 +195,19 @@ pub fn charge_loops(program: &mut Program) {
     }
 }
 
-/// A block on a path that leads back to it without a charge, if there is one.
+/// A block of a cycle without a charge, if there is one.
 pub fn free_loop(stage: &Stage, cfg: &Cfg) -> Option<BlockId> {
     let mut loops = Loops::new(cfg, vec![0; stage.blocks.len()]);
     let components = loops.components(&uncharged(stage, cfg));
     components.into_iter().find(|c| loops.is_loop(c)).map(|component| component[0])
 }
 
-/// Whether a stage of an entry is charged.
+/// Whether a stage of the entry point has a charge.
 pub fn is_charged(program: &Program, entry: &EntryPoint) -> bool {
     entry.stages.iter().flat_map(|stage| &program.stages[stage.index()].blocks).any(has_charge)
 }
 
-/// The most that the charges of a stage add up to; `None` if it has a loop.
+/// The largest sum of charges on any path through a stage, in steps; `None` if the stage has a loop.
 pub fn charged_at_most(stage: &Stage) -> Option<u64> {
     let cfg = Cfg::new(stage);
     if cfg.loop_heads().contains(&true) {
@@ -225,13 +230,13 @@ fn uncharged(stage: &Stage, cfg: &Cfg) -> Vec<BlockId> {
     cfg.rpo.iter().copied().filter(|block| !has_charge(&stage.blocks[block.index()])).collect()
 }
 
-/// The loops of a stage.
+/// The loop analysis of a stage.
 struct Loops<'a> {
     cfg: &'a Cfg,
-    /// By block.
+    /// Cost in steps, by block.
     cost: Vec<u64>,
     charges: Vec<Option<u64>>,
-    /// By block: the number of the part of the stage that was last looked at with it, and Tarjan's numbers there.
+    /// By block: the number of the last search that visited the block, and its index and low link there (Tarjan).
     part: Vec<u32>,
     parts: u32,
     index: Vec<u32>,
@@ -244,7 +249,7 @@ impl<'a> Loops<'a> {
         Loops { cfg, cost, charges: vec![None; n], part: vec![0; n], parts: 0, index: vec![0; n], low: vec![0; n] }
     }
 
-    /// Finds the charges of all loops among some blocks.
+    /// Computes the charges of all loops among these blocks.
     fn run(&mut self, blocks: &[BlockId]) {
         let outermost = self.components(blocks).into_iter().filter(|c| self.is_loop(c));
         let mut waiting: Vec<(Vec<BlockId>, u32)> = outermost.map(|c| (c, 0)).collect();
@@ -257,12 +262,12 @@ impl<'a> Loops<'a> {
         }
     }
 
-    /// Charges the head of a loop; gives the inner loops.
+    /// Charges the head of a loop and returns the inner loops.
     fn charge(&mut self, mut body: Vec<BlockId>) -> Vec<Vec<BlockId>> {
         let head = self.head(&body);
         body.retain(|block| *block != head);
         let mut inner = Vec::new();
-        // The most expensive path from each block on. Components come behind those that they lead to.
+        // The cost of the most expensive path from each block. Components come after those that they lead to.
         let mut dearest: HashMap<BlockId, u64> = HashMap::new();
         let behind = |cfg: &Cfg, dearest: &HashMap<BlockId, u64>, block: BlockId| {
             let succs = &cfg.succs[block.index()];
@@ -287,7 +292,8 @@ impl<'a> Loops<'a> {
         component.iter().copied().min_by_key(order).expect("a component has blocks")
     }
 
-    /// What packets may do in an inner loop before they come to its head: nothing, unless an edge leads into its middle.
+    /// The cost of what an inner loop may execute before its head: 0, unless an edge enters it elsewhere (an
+    /// irreducible loop).
     fn beside_head(&self, component: &[BlockId]) -> u64 {
         let head = self.head(component);
         let inside: HashSet<BlockId> = component.iter().copied().collect();
@@ -302,8 +308,8 @@ impl<'a> Loops<'a> {
         component.len() > 1 || self.cfg.succs[component[0].index()].contains(&component[0])
     }
 
-    /// The strongly connected components of a part of the stage, each behind all that it leads to (Tarjan, "Depth-first search and
-    /// linear graph algorithms", 1972).
+    /// The strongly connected components of a part of the stage, each after its successors (Tarjan, "Depth-first search
+    /// and linear graph algorithms", 1972).
     fn components(&mut self, blocks: &[BlockId]) -> Vec<Vec<BlockId>> {
         self.parts += 1;
         for block in blocks {
@@ -356,7 +362,7 @@ impl<'a> Loops<'a> {
 mod tests {
     use super::*;
 
-    /// A control whose blocks lead on as `edges` says, each with so many moves; what its blocks are charged with.
+    /// The charges of a control's blocks; block `i` has the successors `edges[i]` and `moves[i]` moves.
     fn charges(edges: &[&[u32]], moves: &[usize]) -> Vec<Option<u32>> {
         let mut text = String::from(
             "program \"t\"\nslot x: 8 metadata\nslot c: 1 metadata\nslot w: 8 metadata\nentry ingress (s)\nstage control s {\n",
@@ -387,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_round_costs_as_much_as_its_most_expensive_path() {
-        // The head's own two, the dearer arm's eleven, the join's one; what follows the loop costs nothing.
+        // The head costs two, the more expensive arm eleven, the join one; what follows the loop costs nothing.
         let edges: [&[u32]; 6] = [&[1], &[2, 5], &[3, 4], &[1], &[1], &[]];
         assert_eq!(charges(&edges, &[50, 1, 0, 10, 3, 100]), [None, Some(2 + 1 + 11), None, None, None, None]);
         assert_eq!(charges(&[&[0, 1], &[]], &[7, 7]), [Some(8), None]);
@@ -403,7 +409,7 @@ mod tests {
 
     #[test]
     fn a_loop_that_is_entered_in_its_middle_costs_what_is_done_before_its_head() {
-        // Two blocks lead to each other, and both are entered from the loop around them.
+        // Two blocks form a cycle, and both are entered from the loop around them.
         let edges: [&[u32]; 5] = [&[1], &[2, 3], &[3, 4], &[2, 4], &[1]];
         let charged = charges(&edges, &[0, 0, 10, 20, 0]);
         assert_eq!(charged[1], Some(1 + 11 + 21 + 1));
@@ -412,7 +418,7 @@ mod tests {
 
     #[test]
     fn every_cycle_is_charged_however_deep_loops_are() {
-        // Each block leads on and back to the one before it.
+        // Each block has edges to the next block and to the previous one.
         let n = 200u32;
         let edges: Vec<Vec<u32>> = (0..n).map(|b| if b == 0 { vec![1] } else { vec![b - 1, (b + 1).min(n)] }).collect();
         let mut edges: Vec<&[u32]> = edges.iter().map(Vec::as_slice).collect();

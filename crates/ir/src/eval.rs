@@ -1,14 +1,14 @@
-//! The meaning of arithmetic operations on constants: which method of [`Bits`] each one is, and what happens at the
-//! edges. The interpreter runs on it and the optimiser folds with it; compiled code is tested against it.
+//! The semantics of arithmetic operations on constants, by methods of [`Bits`], including the corner cases. The
+//! interpreter executes with it and the optimiser folds with it; compiled code is tested against it.
 //!
-//! Tests: at the end of the file (edges only; the arithmetic itself is tested in `base`).
+//! Tests: at the end of the file (corner cases only; the arithmetic itself is tested in `base`).
 
 use crate::op::{BinOp, CastKind, Op, Operand, UnOp};
 use base::Bits;
 use base::ids::SlotId;
 
 impl BinOp {
-    /// `a op b`; the widths are as the verifier wants them.
+    /// `a op b`. The widths must be as the verifier requires.
     pub fn apply(self, a: &Bits, b: &Bits) -> Bits {
         // A shift amount that does not fit 64 bits is larger than any width.
         let amount = || b.to_u64().unwrap_or(u64::MAX);
@@ -60,9 +60,9 @@ impl CastKind {
 }
 
 impl Op {
-    /// The value of an [arithmetic](Op::is_arithmetic) operation whose operands all have a value; `None` for other
-    /// operations and when `value` does not know one that is needed. `value` is also asked for the destination of a
-    /// `set_slice`, whose other bits stay. `dst_width` is the destination's width.
+    /// Evaluates an [arithmetic](Op::is_arithmetic) operation; `dst_width` is the destination's width. `value` returns
+    /// an operand's value if it is known; it is also called for the destination of a `set_slice`, whose other bits
+    /// stay. `None` for other operations and if a needed value is unknown.
     pub fn evaluate(&self, dst_width: u32, mut value: impl FnMut(&Operand) -> Option<Bits>) -> Option<Bits> {
         Some(match self {
             Op::Mov { src, .. } => value(src)?,

@@ -1,8 +1,8 @@
-//! What operations read and write, and how blocks hang together: the facts that passes and engines share.
+//! Uses and definitions of operations, and the control-flow graph: the facts that passes and engines share.
 //!
-//! [`Op::dst`], [`Op::for_each_def`], [`Op::for_each_use`] and [`Op::is_removable`] are exhaustive matches over [`Op`];
-//! adding an operation means adding it here first. [`Cfg`] has successors, predecessors and a reverse post-order of one
-//! stage. Everything is linear in the stage.
+//! [`Op::dst`], [`Op::for_each_def`], [`Op::for_each_use`] and [`Op::is_removable`] are exhaustive matches over [`Op`],
+//! so a new operation begins here. [`Cfg`] holds successors, predecessors and a reverse post-order of one stage.
+//! Everything takes time linear in the stage.
 //!
 //! Tests: at the end of the file.
 
@@ -36,7 +36,7 @@ impl Operand {
         }
     }
 
-    /// A constant of a width.
+    /// A constant of this width.
     pub fn new_const(width: u32, value: u128) -> Operand {
         Operand::Const(Bits::new(width, value))
     }
@@ -66,7 +66,7 @@ impl From<&Operand> for Operand {
     }
 }
 
-/// Calls `f` for every slot of a header: validity, fields in wire order, each varbit's length behind it.
+/// Calls `f` for every slot of a header: validity, then fields in wire order, a varbit's length after the varbit.
 pub fn for_each_header_slot(program: &Program, header: HeaderId, mut f: impl FnMut(SlotId)) {
     let header = &program.headers[header.index()];
     f(header.valid);
@@ -77,8 +77,8 @@ pub fn for_each_header_slot(program: &Program, header: HeaderId, mut f: impl FnM
 }
 
 impl Op {
-    /// The one slot an operation names as its destination. `None` for operations without one and for those with
-    /// several ([`Op::Apply`], and the header operations); see [`Op::for_each_def`] for all of them.
+    /// The single destination slot of an operation. `None` for operations without one and for those with several
+    /// ([`Op::Apply`] and the header operations); [`Op::for_each_def`] visits all.
     pub fn dst(&self) -> Option<SlotId> {
         match self {
             Op::Mov { dst, .. }
@@ -119,7 +119,7 @@ impl Op {
         }
     }
 
-    /// Calls `f` for every slot that is written (wholly or, by [`Op::SetSlice`], in part).
+    /// Calls `f` for every slot that is written (completely or, by [`Op::SetSlice`], in part).
     pub fn for_each_def(&self, program: &Program, mut f: impl FnMut(SlotId)) {
         match self {
             Op::SetValid { header } => f(program.headers[header.index()].valid),
@@ -130,8 +130,8 @@ impl Op {
         }
     }
 
-    /// Calls `f` for every operand, in the order of the fields' declaration. Slots that are no operands (handles,
-    /// varbit lengths, a partial destination, an emitted header) are not among them.
+    /// Calls `f` for every operand, in the order of the fields' declaration. Slots that are not operands (handles,
+    /// varbit lengths, a partial destination, the slots of an emitted header) are left out.
     pub fn for_each_operand<'a>(&'a self, mut f: impl FnMut(&'a Operand)) {
         match self {
             Op::Mov { src: a, .. }
@@ -178,7 +178,7 @@ impl Op {
         }
     }
 
-    /// As [`Op::for_each_operand`], for changing them. The width of an operand must not change.
+    /// As [`Op::for_each_operand`], with mutable operands. The width of an operand must not change.
     pub fn for_each_operand_mut(&mut self, mut f: impl FnMut(&mut Operand)) {
         match self {
             Op::Mov { src: a, .. }
@@ -225,8 +225,8 @@ impl Op {
         }
     }
 
-    /// Calls `f` for every slot that the operation names, for renumbering them. Slots of a named header are not among
-    /// them.
+    /// Calls `f` for every slot that the operation names, so that slots can be renumbered. The slots of a named header
+    /// are left out.
     pub fn for_each_slot_mut(&mut self, mut f: impl FnMut(&mut SlotId)) {
         self.for_each_operand_mut(|operand| {
             if let Operand::Slot(slot) = operand {
@@ -288,16 +288,17 @@ impl Op {
         }
     }
 
-    /// Calls `f` for every slot that is read, by whatever way; a slot may come more than once.
+    /// Calls `f` for every slot that is read in any manner. A slot may be visited more than once.
     pub fn for_each_use(&self, program: &Program, mut f: impl FnMut(SlotId)) {
         self.for_each_operand(|o| o.slot().into_iter().for_each(&mut f));
         self.for_each_fixed_use(program, f);
     }
 
-    /// Whether the operation does nothing but write its destinations, so that it may go when all of them are dead.
+    /// Whether the operation has no effect except writing its destinations, so that it is dead code when all of them
+    /// are dead.
     ///
-    /// `Apply` is not removable: it may touch entries' idle timers. `Meter` changes the bucket, `Random` the generator.
-    /// `RegisterRead` is removable; nobody sees it.
+    /// `Apply` is not removable: it may restart idle timers. `Meter` changes the bucket, `Random` the generator's
+    /// state. `RegisterRead` is removable because a read is not observable.
     pub fn is_removable(&self) -> bool {
         match self {
             Op::Mov { .. }
@@ -338,7 +339,8 @@ impl Op {
         }
     }
 
-    /// Whether the value depends on the operands alone: not on the packet, the cursor, tables, state or chance.
+    /// Whether the result depends on the operands alone: not on the packet, the cursor, tables, state or random
+    /// numbers.
     pub fn is_arithmetic(&self) -> bool {
         matches!(
             self,
@@ -355,7 +357,7 @@ impl Op {
 }
 
 impl Terminator {
-    /// Calls `f` for every successor, in order; one that is named twice comes twice.
+    /// Calls `f` for every successor, in order. A block that is named twice is visited twice.
     pub fn for_each_target(&self, mut f: impl FnMut(BlockId)) {
         match self {
             Terminator::Jump(to) => f(*to),
@@ -368,7 +370,7 @@ impl Terminator {
         }
     }
 
-    /// As [`Terminator::for_each_target`], for changing them.
+    /// As [`Terminator::for_each_target`], with mutable targets.
     pub fn for_each_target_mut(&mut self, mut f: impl FnMut(&mut BlockId)) {
         match self {
             Terminator::Jump(to) => f(to),
@@ -393,7 +395,7 @@ impl Terminator {
         }
     }
 
-    /// As [`Terminator::operand`], for changing it.
+    /// As [`Terminator::operand`], mutable.
     pub fn operand_mut(&mut self) -> Option<&mut Operand> {
         match self {
             Terminator::Branch { cond: o, .. }
@@ -406,10 +408,10 @@ impl Terminator {
     }
 }
 
-/// The shape of one stage.
+/// The control-flow graph of one stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cfg {
-    /// Predecessors by block, each once, in reverse post-order; only reachable ones.
+    /// Predecessors by block, each once, in reverse post-order; reachable blocks only.
     pub preds: Vec<Vec<BlockId>>,
     /// Successors by block, each once, in the order of the terminator.
     pub succs: Vec<Vec<BlockId>>,
@@ -420,7 +422,8 @@ pub struct Cfg {
 }
 
 impl Cfg {
-    /// By block: whether an edge from the block itself or from a later one, in reverse post-order, leads to it: the heads of loops.
+    /// By block: whether it is the head of a loop, that is, whether an edge leads to it from itself or from a later
+    /// block in reverse post-order.
     pub fn loop_heads(&self) -> Vec<bool> {
         let mut heads = vec![false; self.rpo_index.len()];
         for &from in &self.rpo {
@@ -431,7 +434,7 @@ impl Cfg {
         heads
     }
 
-    /// By block: whether a path leads from it back to it. (Strongly connected components by Kosaraju's algorithm.)
+    /// By block: whether it lies on a cycle (strongly connected components, Kosaraju's algorithm).
     pub fn blocks_in_loops(&self) -> Vec<bool> {
         let mut in_loop = vec![false; self.rpo_index.len()];
         let mut seen = vec![false; self.rpo_index.len()];
@@ -453,11 +456,11 @@ impl Cfg {
         in_loop
     }
 
-    /// The shape of a stage, whose block ids must be in range.
+    /// Builds the graph of a stage, whose block ids must be in range.
     pub fn new(stage: &Stage) -> Cfg {
         let n = stage.blocks.len();
         let mut succs: Vec<Vec<BlockId>> = Vec::with_capacity(n);
-        // `seen[b] == i + 1` when block `i` has `b` as successor already; avoids a set per block.
+        // `seen[b] == i + 1` if block `i` already has the successor `b`; this avoids a set per block.
         let mut seen = vec![0u32; n];
         for (i, block) in stage.blocks.iter().enumerate() {
             let mut list = Vec::new();
@@ -486,7 +489,7 @@ impl Cfg {
     }
 }
 
-/// Depth-first with an explicit stack: programs have tens of thousands of blocks.
+/// Depth-first search with an explicit stack: programs have tens of thousands of blocks.
 fn reverse_post_order(succs: &[Vec<BlockId>]) -> Vec<BlockId> {
     let mut order = Vec::with_capacity(succs.len());
     let mut visited = vec![false; succs.len()];

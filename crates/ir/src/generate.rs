@@ -1,12 +1,12 @@
-//! Random well-formed programs, for property tests of whatever reads IR.
+//! Random well-formed programs, for property tests of everything that reads IR.
 //!
 //! A program is a function of a string of bytes, so a property-testing tool that shrinks the string shrinks the program
-//! (bytes that are not there count as zero, and zero chooses the simplest thing). What is made passes the verifier and
-//! keeps the rules that the verifier cannot see: fields of invalid headers are zero, action parameters are read behind
-//! their switch, varbits fit, loops end. It has parsers with loops, lookahead and varbits, controls with nested
-//! branches, loops, tables and externs, deparsers, packets that are handed over and come back.
+//! (missing bytes count as zero, and zero chooses the simplest alternative). Programs pass the verifier and keep the
+//! rules that the verifier cannot check: fields of invalid headers are zero, action parameters are read after their
+//! switch, varbits fit, loops end. They have parsers with loops, lookahead and varbits, controls with nested branches,
+//! loops, tables and externs, deparsers, and packets that are replicated and sent back.
 //!
-//! Tests: `tests/text.rs` (every program is well-formed and goes through its text), and the users'.
+//! Tests: `tests/text.rs` (every program is well-formed and survives printing and parsing), and those of its users.
 
 use crate::builder::{Builder, FieldWidth};
 use crate::op::{BinOp, CastKind, Fate, HashAlgorithm, Mark, Op, Operand, ReplicationPoint, UnOp};
@@ -18,7 +18,7 @@ use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use base::ids::{BlockId, ExternId, HeaderId, SlotId, StageId, TableId};
 use base::{Bits, Span};
 
-/// Makes a program.
+/// Generates a program from a string of bytes.
 pub fn generate(choices: &[u8]) -> Program {
     let mut g = Generator::new(choices);
     g.declarations();
@@ -43,10 +43,10 @@ pub fn generate(choices: &[u8]) -> Program {
     g.b.finish()
 }
 
-/// Widths on both sides of what engines treat differently.
+/// Widths on both sides of the limits at which engines change their representation.
 const WIDTHS: [u32; 14] = [8, 1, 16, 32, 9, 48, 64, 4, 7, 33, 65, 128, 130, 200];
 
-/// Most statements of a program.
+/// Largest number of statements in a program.
 const STATEMENTS_MAX: u32 = 60;
 
 struct Generator<'a> {
@@ -57,7 +57,7 @@ struct Generator<'a> {
     with_varbit: Vec<HeaderId>,
     /// Metadata and locals that any statement may write.
     variables: Vec<SlotId>,
-    /// Temporaries that are assigned on every way to here.
+    /// Temporaries that are assigned on every path to the current block.
     scope: Vec<SlotId>,
     tables: Vec<TableId>,
     counter: ExternId,
@@ -91,7 +91,7 @@ impl<'a> Generator<'a> {
         usize::from(self.choices.next().copied().unwrap_or(0)) % n.max(1)
     }
 
-    /// True about every `n`th time; never when the bytes have run out.
+    /// True with probability `1/n`; never when the bytes have run out.
     fn chance(&mut self, n: usize) -> bool {
         self.below(n.max(2)) == 1
     }
@@ -104,7 +104,7 @@ impl<'a> Generator<'a> {
         self.b.program().width(slot)
     }
 
-    /// A value of a width; often one that means something.
+    /// A value of this width; often a special one.
     fn bits(&mut self, width: u32) -> Bits {
         match self.below(5) {
             0 => Bits::zero(width),
@@ -203,7 +203,7 @@ impl Generator<'_> {
         let mut entries: Vec<TableEntry> = Vec::new();
         for priority in 1..=self.below(5) as i32 {
             let key: Vec<KeyMatch> = keys.iter().map(|k| self.key_match(k)).collect();
-            // Two entries with one key could not both be inserted.
+            // A second entry with the same key could not be inserted.
             if !keys.is_empty() && entries.iter().all(|e| e.key != key) {
                 let action = EntryAction::Call(call(self));
                 entries.push(TableEntry { key, priority, action, idle_timeout_ns: 0 });
@@ -258,7 +258,7 @@ impl Generator<'_> {
     }
 }
 
-// Parsers, deparsers, and what stands between.
+// Parsers, deparsers, and the glue between them.
 impl Generator<'_> {
     fn parser(&mut self) -> StageId {
         let stage = self.b.begin_stage("parser", StageKind::Parser);
@@ -272,7 +272,7 @@ impl Generator<'_> {
             self.scope.clear();
             self.b.emit(Op::Mark(Mark::State(format!("s{i}"))));
             let header = self.state(reject);
-            // Onwards, or back after something was consumed.
+            // To a later state or, if something was consumed, back.
             let mut ways: Vec<BlockId> = states[i + 1..].to_vec();
             ways.push(accept);
             if header.is_some() && self.chance(3) {
@@ -294,7 +294,7 @@ impl Generator<'_> {
         stage
     }
 
-    /// What a parser state takes from the packet: a header that has at least a byte, if any.
+    /// The header that a parser state extracts, if any: one of at least a byte.
     fn state(&mut self, reject: BlockId) -> Option<HeaderId> {
         match self.below(4) {
             0 => None,
@@ -320,7 +320,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Goes on where `bits` are there, else to `reject`.
+    /// Continues if `bits` bits are present, otherwise in `reject`.
     fn ask(&mut self, bits: Operand, reject: BlockId) {
         let there = self.b.temp(1);
         self.b.emit(Op::HasBits { dst: there, bits });
@@ -337,7 +337,7 @@ impl Generator<'_> {
             self.ask(Operand::new_const(32, fixed.into()), reject);
             return self.b.emit(Op::Extract { header, varbit_bits: None });
         }
-        // 0, 8, 16 or 24 bits, as something says that was parsed before.
+        // 0, 8, 16 or 24 bits, depending on a parsed value.
         let amount = self.operand(2);
         let amount = self.b.cast(CastKind::Zext, 32, amount);
         let amount = self.b.bin(BinOp::Shl, amount, Bits::new(32, 3));
@@ -418,7 +418,7 @@ impl Generator<'_> {
 
 // Statements.
 impl Generator<'_> {
-    /// So many statements, at the end of which the temporaries made in them are forgotten.
+    /// Generates `count` statements. Temporaries made in them go out of scope at the end.
     fn statements(&mut self, count: usize, depth: u32) {
         let scope = self.scope.len();
         for _ in 0..count {
@@ -460,7 +460,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Something to read of a width.
+    /// An operand of this width.
     fn operand(&mut self, width: u32) -> Operand {
         let fields = self.headers.iter().flat_map(|h| {
             let header = &self.b.program().headers[h.index()];
@@ -494,7 +494,7 @@ impl Generator<'_> {
         cast.into()
     }
 
-    /// An operation whose result has a width.
+    /// An operation whose result has this width.
     fn expression(&mut self, width: u32) -> Operand {
         use BinOp::*;
         match self.below(6) {
@@ -547,7 +547,7 @@ impl Generator<'_> {
         self.b.mov(dst, value);
     }
 
-    /// Writes a field if its header is valid. Varbits are left alone: their value must fit their length.
+    /// Assigns to a field if its header is valid. Varbits are not written: their value must fit their length.
     fn field_assignment(&mut self) {
         let header = self.pick(&self.headers.clone());
         let header = self.b.program().headers[header.index()].clone();

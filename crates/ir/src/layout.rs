@@ -1,8 +1,8 @@
-//! The packet record: where slots live when they leave registers.
+//! The packet record: the memory layout of slots outside registers.
 //!
-//! A record is an array of 64-bit words that holds a packet's slots across a replication point (and, later, a stage
-//! cut). A slot takes `ceil(width / 64)` words, least significant word first; bits above the width are zero. The
-//! replication engine, the interpreter and compiled code share this layout and nothing else.
+//! A record is an array of 64-bit words that holds a packet's slots across a replication point. A slot takes
+//! `ceil(width / 64)` words, least significant word first; bits above the width are zero. The replication engine, the
+//! interpreter and compiled code share this layout and nothing else.
 
 use crate::program::Program;
 use base::Bits;
@@ -16,7 +16,7 @@ pub struct RecordLayout {
     words: u32,
 }
 
-/// Words that a value of `width` bits takes.
+/// Number of 64-bit words of a value of `width` bits.
 pub fn words_of(width: u32) -> u32 {
     width.div_ceil(64)
 }
@@ -73,7 +73,7 @@ impl RecordLayout {
         record[self.offset(slot)]
     }
 
-    /// Writes a slot of at most 64 bits; higher bits of `value` are cut off.
+    /// Writes a slot of at most 64 bits; `value` is truncated to the slot's width.
     pub fn set_word(&self, record: &mut [u64], slot: SlotId, value: u64) {
         let width = self.widths[slot.index()];
         let at = self.offset(slot);

@@ -1,7 +1,7 @@
 //! The intermediate representation: types, text form, verifier, builder.
 //!
-//! ARCHITECTURE.md, "The IR", tells the ideas. An operation is defined once, in [`op::Op`]; exhaustive matches find its
-//! users: `print`, `parse`, `verify`, `opt`, `interp`, `jit`.
+//! ARCHITECTURE.md, "The IR", explains the design. An operation is defined once, in [`op::Op`]; exhaustive matches find
+//! its users: `print`, `parse`, `verify`, `opt`, `interp`, `jit`, `lowering`.
 
 pub mod atomicity;
 pub mod bitset;

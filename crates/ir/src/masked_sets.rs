@@ -1,27 +1,28 @@
-//! Value sets whose members are compared under a mask, as a transition of bmv2's JSON may.
+//! Parser value sets whose members are compared under a mask, which a transition in bmv2's JSON may specify.
 //!
-//! A lookup in an exact table compares all bits. So the members of a value set `S` under a mask are entries of a table of their own,
-//! whose name tells both: `S.$masked(8w0xf0)`, with a mask for each key. Packets look up masked keys there. Whoever writes members of `S`
-//! (`control`, `stf`) writes them masked to these tables as well; reads are of `S`, which has the members as they were given.
+//! A lookup in an exact table compares all bits. So the members of a value set `S` under a mask are entries of another
+//! table, whose name contains the set's name and a mask for each key: `S.$masked(8w0xf0)`. Packets look up masked keys
+//! there. Writers of members of `S` (`control`, `stf`) also write them, masked, to these tables. Reads are of `S`,
+//! which holds the members as they were given.
 
 use crate::{Program, TableId};
 use base::Bits;
 use base::entry::KeyMatch;
 
-/// The name of the table that has a value set's members under masks, one for each key.
+/// The name of the table for the members of a value set under masks, one mask per key.
 pub fn masked_name(set: &str, masks: &[Bits]) -> String {
     let masks: Vec<String> = masks.iter().map(Bits::to_string).collect();
     format!("{set}.$masked({})", masks.join(","))
 }
 
-/// The masks that such a name tells; `None` for all other tables.
+/// The masks in the name of a table for `set`; `None` for all other tables.
 fn masks_of(name: &str, set: &str) -> Option<Vec<Bits>> {
     let masks = name.strip_prefix(set)?.strip_prefix(".$masked(")?.strip_suffix(')')?;
     masks.split(',').map(|mask| Bits::parse(mask).ok()).collect()
 }
 
 impl Program {
-    /// The tables that have the members of a value set under masks, with these.
+    /// The tables for the members of a value set under masks, with their masks.
     pub fn masked_tables(&self, set: TableId) -> Vec<(TableId, Vec<Bits>)> {
         let set = &self.tables[set.index()];
         let tables = self.tables.iter().enumerate().filter(|(_, table)| set.value_set && table.value_set);
@@ -30,7 +31,7 @@ impl Program {
     }
 }
 
-/// A member's key under masks. Value sets with masks have exact keys only.
+/// A member's key under masks. Value sets with masks have only exact keys.
 pub fn masked_key(key: &[KeyMatch], masks: &[Bits]) -> Vec<KeyMatch> {
     let under = |(key, mask): (&KeyMatch, &Bits)| match key {
         KeyMatch::Exact(value) => KeyMatch::Exact(value.and(mask)),

@@ -15,7 +15,7 @@ pub enum Operand {
     Const(Bits),
 }
 
-/// An operation with the P4 place it came from.
+/// An operation with its location in the P4 source.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Inst {
     /// What it does.
@@ -43,9 +43,9 @@ pub enum BinOp {
     Or,
     /// Bitwise exclusive or.
     Xor,
-    /// Left shift; the amount has any width; amounts of at least the width give 0.
+    /// Left shift. The amount may have any width; amounts of at least the value's width give 0.
     Shl,
-    /// Logical right shift, as `Shl`.
+    /// Logical right shift, with amounts as for `Shl`.
     Lshr,
     /// Arithmetic right shift; amounts of at least the width give copies of the sign.
     Ashr,
@@ -94,37 +94,37 @@ impl BinOp {
 pub enum UnOp {
     /// Bitwise complement (logical not at width 1).
     Not,
-    /// Two's complement.
+    /// Two's complement negation.
     Neg,
 }
 
-/// Width changes.
+/// Conversions between widths.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CastKind {
-    /// To a larger or equal width with zeros.
+    /// Zero extension to a larger or equal width.
     Zext,
-    /// To a larger or equal width with the sign.
+    /// Sign extension to a larger or equal width.
     Sext,
-    /// To a smaller or equal width: the low bits.
+    /// Truncation to a smaller or equal width: the low bits.
     Trunc,
 }
 
-/// Hash algorithms (v1model `HashAlgorithm`, PSA `PSA_HashAlgorithm_t`); parameters of the CRCs as bmv2 has them.
+/// Hash algorithms (v1model `HashAlgorithm`, PSA `PSA_HashAlgorithm_t`). The CRCs have bmv2's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HashAlgorithm {
     /// CRC-32 (IEEE 802.3, reflected).
     Crc32,
-    /// CRC-32 with the control plane's parameters; as `Crc32` until set.
+    /// CRC-32 with parameters that the control plane sets; initially those of `Crc32`.
     Crc32Custom,
     /// CRC-16/ARC (polynomial 0x8005, reflected).
     Crc16,
-    /// CRC-16 with the control plane's parameters; as `Crc16` until set.
+    /// CRC-16 with parameters that the control plane sets; initially those of `Crc16`.
     Crc16Custom,
-    /// CRC-16 with polynomial 0x1021 and first remainder 0xffff, not reflected: bmv2's `crcCCITT`.
+    /// CRC-16 with polynomial 0x1021 and initial remainder 0xffff, not reflected: bmv2's `crcCCITT`.
     CrcCcitt,
-    /// A generator that ignores its input's content is not a hash: this is bmv2's `random`, a random number.
+    /// A random number, whatever the input: bmv2's `random`.
     Random,
-    /// The first 64 bits of the input, padded with zeros behind them to whole bytes.
+    /// The first 64 bits of the input, after padding it at the end with zeros to whole bytes.
     Identity,
     /// Internet checksum (RFC 1071): the one's complement of the one's complement sum of 16-bit words.
     Csum16,
@@ -134,21 +134,21 @@ pub enum HashAlgorithm {
     Xor32,
     /// CRC-8 (polynomial 0x07, not reflected): bmv2's `crc8_custom`, whose parameters nothing sets.
     Crc8,
-    /// CRC-64 (polynomial 0x1b, reflected, first remainder 0): bmv2's `crc64_custom`, whose parameters nothing sets.
+    /// CRC-64 (polynomial 0x1b, reflected, initial remainder 0): bmv2's `crc64_custom`, whose parameters nothing sets.
     Crc64,
     /// XXH64 with seed 0.
     Xxh64,
-    /// simple_switch's `hash_ex`: FNV-1 with the bytes as signed numbers, and final mixing.
+    /// simple_switch's `hash_ex`: FNV-1 over the bytes as signed numbers, with a final mixing step.
     HashEx,
-    /// A hash that has a name, and so parameters of its own.
+    /// A named hash, with parameters of its own.
     Calculation(CalculationId),
 }
 
 impl HashAlgorithm {
-    /// The number of the first calculation among [`HashAlgorithm::code`]s.
+    /// The [`HashAlgorithm::code`] of the first calculation.
     pub const CALCULATIONS: u32 = 16;
 
-    /// The number by which compiled code names the algorithm to the runtime.
+    /// The number that compiled code passes to the runtime for this algorithm.
     pub const fn code(self) -> u32 {
         match self {
             HashAlgorithm::Crc32 => 0,
@@ -186,42 +186,42 @@ pub enum Op {
     Concat { dst: SlotId, hi: Operand, lo: Operand },
     /// `dst = a[hi:lo]`.
     Slice { dst: SlotId, a: Operand, hi: u32, lo: u32 },
-    /// `dst[hi:lo] = a`, the other bits stay.
+    /// `dst[hi:lo] = a`; the other bits of `dst` keep their values.
     SetSlice { dst: SlotId, hi: u32, lo: u32, a: Operand },
     /// `dst = cond ? then : other`; `cond` has width 1.
     Select { dst: SlotId, cond: Operand, then: Operand, other: Operand },
 
-    /// `header.valid = 1`; fields stay (they are zero if it was invalid).
+    /// `header.valid = 1`; the fields keep their values (zero if the header was invalid).
     SetValid { header: HeaderId },
-    /// `header.valid = 0` and all its fields zero.
+    /// `header.valid = 0`, and all fields become zero.
     SetInvalid { header: HeaderId },
 
-    /// Parser: `dst = 1` if at least `bits` bits are left behind the cursor (rounded up to whole bytes).
+    /// Parser: `dst = 1` if at least `bits` bits (rounded up to whole bytes) remain after the cursor.
     HasBits { dst: SlotId, bits: Operand },
-    /// Parser: fills the header from the cursor, makes it valid, moves the cursor. The fixed part and `varbit_bits` (a
-    /// multiple of 8, at most the varbit's width; `None` if the header has no varbit) must be there: a dominating
-    /// `HasBits` says so.
+    /// Parser: fills the header from the cursor, makes it valid, and moves the cursor. The fixed part and `varbit_bits`
+    /// (a multiple of 8, at most the varbit's width; `None` if the header has no varbit) must be available: a
+    /// dominating `HasBits` has checked it.
     Extract { header: HeaderId, varbit_bits: Option<Operand> },
-    /// Parser: moves the cursor by `bits`, a multiple of 8 that must be there.
+    /// Parser: moves the cursor by `bits`, a multiple of 8. They must be available.
     Advance { bits: Operand },
-    /// Parser: `dst` = the bits at `offset` behind the cursor, which must be there.
+    /// Parser: `dst` = the bits at `offset` (in bits) from the cursor. They must be available.
     Lookahead { dst: SlotId, offset: u32 },
-    /// `dst` (32 bits) = bytes the parser has consumed so far.
+    /// `dst` (32 bits) = number of bytes that the parser has consumed so far.
     Consumed { dst: SlotId },
 
-    /// Deparser: appends the header if it is valid; of a varbit, the low bits that its length slot says (the header's
-    /// lengths add up to whole bytes; if a program manages that they do not, zeros are put at the end).
+    /// Deparser: appends the header if it is valid. Of a varbit, the number of low bits that its length slot gives is
+    /// emitted. The header's length is a multiple of 8 bits; if a program violates that, zeros are appended.
     Emit { header: HeaderId },
-    /// Deparser: cuts the outgoing frame to at most `bytes` bytes (any width) when the stage ends. The
-    /// last one counts.
+    /// Deparser: truncates the outgoing frame to at most `bytes` bytes (any width) when the stage ends. The last one
+    /// executed takes effect.
     Truncate { bytes: Operand },
 
     /// Looks up a table. `hit` (1 bit); `action` (32 bits): position in the table's action list; `entry` and `data` (64
     /// bits): handles of the matched entry (for direct resources) and of the action data (for `ActionParam`; differs
-    /// from `entry` in tables with an action profile). The handles' values belong to the engine and may only be handed
-    /// on to the operations named here; they are good until the entry ends (not behind a replication point).
-    /// `selector` is empty but for tables with an action selector. An entry whose group has no member to choose counts
-    /// as a miss: `hit` is 0 and the default action runs.
+    /// from `entry` in tables with an action profile). Handles are opaque: they may only be passed to the operations
+    /// named here, and they are valid until the run of the entry point ends (not after a replication point). `selector`
+    /// is empty except for tables with an action selector. An entry whose group has no member to choose counts as a
+    /// miss: `hit` is 0 and the default action runs.
     Apply {
         table: TableId,
         keys: Vec<Operand>,
@@ -231,18 +231,18 @@ pub enum Op {
         entry: SlotId,
         data: SlotId,
     },
-    /// `dst` = control-plane parameter `param` of action `action` (position in the table's list) of what was matched.
-    /// The action must be the one that was matched: this stands behind the branch or switch that has seen it.
+    /// `dst` = control-plane parameter `param` of action `action` (position in the table's list) of the matched entry.
+    /// The action must be the matched one: this operation follows the branch or switch that tests it.
     ActionParam { dst: SlotId, table: TableId, action: u32, param: u32, data: SlotId },
 
-    /// Adds an entry to a table that packets write ([`crate::Dynamic::add_on_miss`]): the values are those of a lookup's
-    /// keys, `action` is a position in the table's list, `args` are its parameters. The next lookup of these keys finds
-    /// it, also this packet's own. `expire` (at most 32 bits) is the number of its expire time
-    /// ([`crate::Dynamic::expire_ms`]), which counts for tables whose entries expire.
+    /// Adds an entry to a table that packets write ([`crate::Dynamic::add_on_miss`]). The key values are in the order
+    /// of a lookup's, `action` is a position in the table's list, `args` are its parameters. The next lookup of this
+    /// key finds the entry, including lookups by the same packet. `expire` (at most 32 bits) is the index of its expire
+    /// time ([`crate::Dynamic::expire_ms`]), which matters if the table's entries expire.
     ///
-    /// `dst` (1 bit) is 0 if the entry was added and 1 if not: one with these keys is there, the table is full and evicts
-    /// nothing, or there is no such expire time. With `replace` an entry that is there gets the action, the parameters and the
-    /// expire time instead, and keeps its direct resources; one that is not there is not added.
+    /// `dst` (1 bit) is 0 if the entry was added and 1 if not: the key exists already, the table is full and evicts
+    /// nothing, or there is no such expire time. With `replace`, an existing entry gets the action, the parameters and
+    /// the expire time and keeps its direct resources; an entry that does not exist is not added.
     AddEntry {
         table: TableId,
         keys: Vec<Operand>,
@@ -252,21 +252,21 @@ pub enum Op {
         replace: bool,
         dst: SlotId,
     },
-    /// The time of the entry that a lookup gave begins anew: it expires when its expire time is over from now on. With
-    /// `expire` (at most 32 bits) that becomes another first; nothing happens if there is no such number. Nothing if `hit`
-    /// is 0.
+    /// Restarts the timer of the entry that a lookup returned. With `expire` (at most 32 bits) its expire time is
+    /// changed first; nothing happens if there is none of this index. Nothing happens if `hit` is 0.
     RestartTimer { table: TableId, hit: Operand, entry: SlotId, expire: Option<Operand> },
 
-    /// Counts the packet at `index` (at most 64 bits); out of range counts nothing. `bytes` (32 bits) is its length, which is
-    /// the one it had when it entered the stage's entry if there is none.
+    /// Counts the packet at `index` (at most 64 bits); an index out of range counts nothing. `bytes` (32 bits) is the
+    /// packet's length; if `None`, the length it had at the entry point.
     Count { counter: ExternId, index: Operand, bytes: Option<Operand> },
-    /// Counts the packet at the entry that a lookup gave, which is the default one on a miss; nothing if `hit` is 0.
+    /// Counts the packet at the entry that a lookup returned (the default entry on a miss); nothing if `hit` is 0.
     CountDirect { counter: ExternId, hit: Operand, entry: SlotId, bytes: Option<Operand> },
-    /// `dst` (at least 2 bits) = colour (0 green, 1 yellow, 2 red) of the meter at `index`; out of range is green. The
-    /// formula is at `base::entry::MeterConfig`. `before` (2 bits) is the colour that the packet had: without it the meter is
-    /// colour-blind. `bytes` as for `Count`.
+    /// `dst` (at least 2 bits) = colour (0 green, 1 yellow, 2 red) of the meter at `index`; green for an index out of
+    /// range. The algorithm is described at `base::entry::MeterConfig`. `before` (2 bits) is the packet's previous
+    /// colour; if `None`, the meter is colour-blind. `bytes` as for `Count`.
     Meter { meter: ExternId, dst: SlotId, index: Operand, before: Option<Operand>, bytes: Option<Operand> },
-    /// `dst` = colour of the meter of the entry that a lookup gave, which is the default one on a miss; green if `hit` is 0.
+    /// `dst` = colour of the meter of the entry that a lookup returned (the default entry on a miss); green if `hit` is
+    /// 0.
     MeterDirect {
         meter: ExternId,
         dst: SlotId,
@@ -275,16 +275,18 @@ pub enum Op {
         before: Option<Operand>,
         bytes: Option<Operand>,
     },
-    /// `dst` = cell; out of range gives 0.
+    /// `dst` = cell; 0 for an index out of range.
     RegisterRead { register: ExternId, dst: SlotId, index: Operand },
-    /// cell = `src`; out of range writes nothing.
+    /// cell = `src`; nothing for an index out of range.
     RegisterWrite { register: ExternId, index: Operand, src: Operand },
-    /// `dst = base + hash(data) mod max` (widths of `base` and `dst` are equal; `max` has any width; `max` 0 gives
-    /// `base`; none, or one that does not fit 64 bits, takes the hash as it is). The sum wraps in the width of `dst`, to
-    /// which the hash, a number of at most 64 bits, is cut or zero-extended. The data are concatenated, first operand most significant; a length that is no multiple of 8 is padded
-    /// with zeros at the end. Varbit operands contribute `varbits` bits: for each `(i, len)`,
-    /// operand `i` has the low `len` bits only. With `payload`, the packet's bytes behind the parsed headers follow
-    /// (behind the emitted ones after a deparser); `Identity` ignores them.
+    /// `dst = base + hash(data) mod max`. `base` and `dst` have the same width, `max` any. With `max` 0 the result is
+    /// `base`; if `max` is `None` or does not fit 64 bits, the hash is not reduced. The hash, a number of at most 64
+    /// bits, is truncated or zero-extended to the width of `dst`, in which the sum wraps.
+    ///
+    /// The data are concatenated, first operand most significant, and padded with zeros at the end to whole bytes.
+    /// Varbit operands contribute `varbits` bits: for each `(i, len)`, operand `i` contributes only its low `len` bits.
+    /// With `payload`, the packet's bytes after the parsed headers (after a deparser: after the emitted ones) follow;
+    /// `Identity` ignores them.
     Hash {
         algorithm: HashAlgorithm,
         dst: SlotId,
@@ -294,30 +296,32 @@ pub enum Op {
         varbits: Vec<(u32, SlotId)>,
         payload: bool,
     },
-    /// `dst` = random in `low..=high` (unsigned; `low` when `high < low`); one width of at most 64 bits.
+    /// `dst` = random number in `low..=high` (unsigned; `low` if `high < low`). All have one width of at most 64 bits.
     Random { dst: SlotId, low: Operand, high: Operand },
     /// Sends a message to the controller.
     Digest { digest: ExternId, data: Vec<Operand> },
-    /// Writes a line to the log; `{}` stands for an argument, in decimal; arguments too many go to the end.
+    /// Writes a line to the log. Each `{}` in `format` stands for an argument, in decimal; surplus arguments are
+    /// appended.
     Log { format: String, args: Vec<Operand> },
-    /// Counts and reports when `cond` (1 bit) is 0; the packet is dropped by the blocks around it, not by this.
+    /// If `cond` (1 bit) is 0, counts and reports a failed assertion. It does not drop the packet: the surrounding
+    /// blocks do.
     Assert { cond: Operand, text: String },
 
-    /// A call of code that is not part of the program and that nobody here has: an extern that no architecture maps, or
-    /// what surrounds the blocks of a package for another switch. It may do anything but change slots other than
-    /// `results`, which hold any value afterwards (different slots, no header's). A program with one can be checked,
-    /// optimised and translated; loading it is refused, as a linker refuses an unresolved symbol.
+    /// A call of code that is not part of the program and has no definition: an extern that no architecture maps, or
+    /// what surrounds the blocks of a package for another switch. It may have any effect except changing slots other
+    /// than `results`, which hold arbitrary values afterwards (different slots, none of a header). A program with one
+    /// can be checked, optimised and translated, but loading it is refused, as a linker refuses an unresolved symbol.
     Unresolved { callee: String, args: Vec<Operand>, results: Vec<SlotId> },
 
-    /// Adds to what the packet has spent in loops in this run of the entry; one that has spent more than
-    /// [`STEPS_MAX`](crate::STEPS_MAX) is given up here. Every loop of a stage has one ([`crate::cost`]).
+    /// Adds to the steps that the packet has spent in loops in this run of the entry point. A packet that exceeds
+    /// [`STEPS_MAX`](crate::STEPS_MAX) is dropped here. Every loop of a stage has one ([`crate::cost`]).
     Charge { steps: u32 },
 
-    /// No effect: tells the tracer what begins here.
+    /// No effect: marks for the tracer what begins here.
     Mark(Mark),
 }
 
-/// What a trace shows.
+/// An event that a trace shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mark {
     /// A parser state is entered.
@@ -326,30 +330,30 @@ pub enum Mark {
     Block(String),
     /// An action's body begins.
     Action(String),
-    /// A checksum of the architecture's is verified or updated next.
+    /// The architecture verifies or updates a checksum next.
     Checksum {
         /// Its name.
         name: String,
         /// Whether it is updated.
         update: bool,
     },
-    /// A condition has been evaluated, all parts of it.
+    /// A condition has been evaluated completely.
     Decision {
         /// Its name.
         name: String,
         /// Whether it holds.
         holds: bool,
     },
-    /// A primitive of an action begins; its place is the instruction's.
+    /// A primitive of an action begins; the instruction's span is its location.
     Statement,
-    /// A table that always runs one action is applied; it became a call of the action.
+    /// A table that always runs one action is applied; it was replaced by a call of the action.
     Direct {
         /// The table's name.
         table: String,
         /// The action's name.
         action: String,
     },
-    /// An `exit` statement was reached; the rest of the control is not run.
+    /// An `exit` statement was reached; the rest of the control is skipped.
     Exit,
     /// An index of a header stack is out of range.
     OutOfRange {
@@ -360,18 +364,19 @@ pub enum Mark {
     },
 }
 
-/// Where the replication engine takes over.
+/// The points at which the replication engine takes over.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReplicationPoint {
-    /// After ingress: clone, resubmit, multicast, drop or unicast, as the intrinsics say. All slots are in the record.
-    /// Packets go on at `Egress`, `CloneIngress` and `Reingress`, nowhere else: what those do not read may be optimised
-    /// away, but for intrinsics and field lists.
+    /// After ingress: clone, resubmit, multicast, drop or unicast, according to the intrinsics. All slots are in the
+    /// record. Packets continue only at `Egress`, `CloneIngress` and `Reingress`: slots that those do not read may be
+    /// optimised away, except for intrinsics and field lists.
     IngressEnd,
-    /// After egress: a clone is asked for and goes on at `Egress`; the packet itself goes on at `EntryKind::Deparse`.
+    /// After egress: the packet is cloned. The clone continues at `Egress`, the packet itself at `EntryKind::Deparse`.
     EgressEnd,
-    /// After deparsing: recirculate, at `Reingress`.
+    /// After deparsing: the packet is recirculated to `Reingress`.
     DeparseEnd,
-    /// After deparsing: clones the deparsed frame. The clones go on at `CloneIngress`, the packet itself at `EntryKind::Deparse`.
+    /// After deparsing: the deparsed frame is cloned. The clones continue at `CloneIngress`, the packet itself at
+    /// `EntryKind::Deparse`.
     FrameEnd,
 }
 
@@ -400,16 +405,17 @@ impl Again {
 /// How a packet leaves the pipeline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// Dropped; the index into `Program::drops` says why.
+    /// Dropped for the reason of this index in `Program::drops`.
     Drop(u32),
     /// Sent to a port.
     Send(Operand),
-    /// Sent, as it is, to all ports of the multicast group of this number (at most 32 bits).
+    /// Sent unchanged to all ports of the multicast group of this number (at most 32 bits).
     Multicast(Operand),
     /// Handed to the replication engine.
     Replicate(ReplicationPoint),
-    /// The packet runs through the entry `Reingress` next, with its bytes unchanged. Generated code initialises the packet's record for
-    /// that: slots get the values that [`Program::at_reingress`] lists, all others are zero.
+    /// Sent back to ingress: the packet continues at the entry point `Reingress` with its bytes unchanged. Compiled
+    /// code initialises the packet's record for that: slots get the values that [`Program::at_reingress`] lists, all
+    /// others are zero.
     ///
     /// [`Program::at_reingress`]: crate::Program::at_reingress
     Again {
@@ -424,13 +430,13 @@ pub enum Fate {
 #[derive(Clone, PartialEq, Debug)]
 #[allow(missing_docs, reason = "fields are named by the variant's text")]
 pub enum Terminator {
-    /// Goes on in another block of the stage.
+    /// Continues in another block of the stage.
     Jump(BlockId),
-    /// `cond` has width 1.
+    /// Continues in `then` if `cond` (1 bit) is 1, otherwise in `other`.
     Branch { cond: Operand, then: BlockId, other: BlockId },
-    /// Compares with constants of the operand's width (all different).
+    /// Continues in the block whose constant equals `on`. The constants have the operand's width and are all different.
     Switch { on: Operand, cases: Vec<(Bits, BlockId)>, default: BlockId },
-    /// The stage ends; the entry's next stage begins.
+    /// The stage ends, and the entry point's next stage begins.
     Next,
     /// The packet leaves the pipeline.
     Finish(Fate),

@@ -1,10 +1,10 @@
-//! Reads the text form back.
+//! The parser of the text form.
 //!
-//! One thing per line; the parser recovers at the next line, so one run reports several errors (codes `E070x`). It
-//! resolves names and builds the program; whether the program makes sense is the verifier's question, and ids of blocks
-//! may still be out of range. It never panics, whatever the text.
+//! The text has one item per line. The parser recovers at the next line, so one run reports several errors (codes
+//! `E070x`). It resolves names and builds the program. Whether the program is well-formed is for the verifier to check;
+//! even block ids may be out of range. It never panics, whatever the text.
 //!
-//! Names may be used before they are declared: a first walk over the lines collects them.
+//! Names may be used before they are declared: a first pass over the lines collects them.
 //!
 //! Tests: `tests/text.rs`.
 
@@ -20,7 +20,11 @@ use base::{Bits, FileId, Span};
 use lex::{Line, Tok, Token};
 use std::collections::HashMap;
 
-/// Reads a program; `file` is the file of the spans in diagnostics.
+/// Parses a program; `file` is the file of the spans in diagnostics.
+///
+/// # Errors
+///
+/// All syntax errors and unresolved names, with their location in the text.
 pub fn parse(text: &str, file: FileId) -> std::result::Result<Program, Vec<Diagnostic>> {
     let mut diags = Vec::new();
     let lines = lex::lines(text, file, &mut diags);
@@ -30,10 +34,10 @@ pub fn parse(text: &str, file: FileId) -> std::result::Result<Program, Vec<Diagn
     if reader.diags.is_empty() { Ok(reader.program) } else { Err(reader.diags) }
 }
 
-/// Boxed, because diagnostics are large and most results are none.
+/// Boxed, because diagnostics are large and errors are rare.
 type Result<T> = std::result::Result<T, Box<Diagnostic>>;
 
-/// Kinds of names, each with a space of its own.
+/// Namespaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Space {
     Slot,
@@ -61,7 +65,7 @@ impl Space {
     }
 }
 
-/// What each name stands for: its position among the things of its kind.
+/// By namespace: the index of each name.
 #[derive(Debug, Default)]
 struct Names {
     spaces: [HashMap<String, u32>; 8],
@@ -128,7 +132,7 @@ impl Line {
     }
 }
 
-/// Walks over the lines.
+/// A cursor over the lines.
 struct Reader<'a> {
     lines: &'a [Line],
     at: usize,
@@ -144,7 +148,7 @@ impl<'a> Reader<'a> {
         Some(line)
     }
 
-    /// Parses one line with `f` and reports what went wrong.
+    /// Parses one line with `f` and reports its error, if any.
     fn with_line<T>(&mut self, line: &'a Line, f: impl FnOnce(&mut Cursor<'_>) -> Result<T>) -> Option<T> {
         let mut cursor = Cursor { tokens: &line.tokens, at: 0, end: line.end, names: &self.names };
         match f(&mut cursor).and_then(|value| cursor.at_end().map(|()| value)) {
@@ -175,7 +179,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Walks over the tokens of one line.
+/// A cursor over the tokens of one line.
 struct Cursor<'a> {
     tokens: &'a [Token],
     at: usize,
@@ -245,7 +249,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// One of the words of a list that the printer uses, too.
+    /// One of the words of a list, which the printer uses too.
     fn one_of<T: Copy>(&mut self, words: &[(T, &str)], what: &str) -> Result<T> {
         let found = match self.peek() {
             Some(Tok::Word(w)) => words.iter().find(|(_, word)| word == w),
@@ -305,7 +309,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The position of a declared name.
+    /// The index of a declared name.
     fn known(&mut self, space: Space) -> Result<u32> {
         let span = self.span();
         let name = self.name(&format!("the name of a {}", space.noun()))?;

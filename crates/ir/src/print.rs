@@ -1,10 +1,11 @@
-//! The text form: one line per thing, names in place of ids.
+//! The printer of the text form: one item per line, with names instead of ids.
 //!
-//! `parse(print(p)) == p` for every program that the verifier accepts, spans included (`@file:start-end`). A new operation
-//! is a line in [`op_text`] and one in `parse`. Printing never fails: an id that is out of range is printed as `?12`, so
-//! that the verifier can show what it complains about.
+//! `parse(print(p)) == p` for every program that the verifier accepts, spans included (`@file:start-end`). A new
+//! operation needs a line in [`op_text`] and one in `parse`. Printing never fails: an id out of range is printed as
+//! `?12`, so that the verifier can show the operation that it reports.
 //!
-//! A name stands bare when it looks like one (`hdr.ipv4.ttl`, `%3`, `hdr.stack[2].$valid`), else in quotes.
+//! A name is printed without quotes if it consists of name characters (`hdr.ipv4.ttl`, `%3`, `hdr.stack[2].$valid`),
+//! otherwise in quotes.
 //!
 //! Tests: `tests/text.rs`.
 
@@ -18,7 +19,7 @@ use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
 use base::ids::{ActionId, BlockId, ExternId, HeaderId, SlotId, StageId, TableId};
 use std::fmt::{Display, Write};
 
-/// The whole program.
+/// The text of a whole program.
 pub fn print(program: &Program) -> String {
     let mut p = Printer { program, out: String::new() };
     p.declarations();
@@ -28,7 +29,7 @@ pub fn print(program: &Program) -> String {
     p.out
 }
 
-/// One stage, as in the whole program.
+/// The text of one stage, as in that of the whole program.
 pub fn print_stage(program: &Program, stage: StageId) -> String {
     let mut p = Printer { program, out: String::new() };
     p.stage(&program.stages[stage.index()]);
@@ -135,7 +136,7 @@ macro_rules! words {
 }
 
 words! {
-    /// Words of two-operand operations.
+    /// Names of two-operand operations.
     BIN_OPS: BinOp =
         BinOp::Add => "add", BinOp::Sub => "sub", BinOp::Mul => "mul", BinOp::Div => "div", BinOp::Mod => "mod",
         BinOp::And => "and", BinOp::Or => "or", BinOp::Xor => "xor", BinOp::Shl => "shl", BinOp::Lshr => "lshr",
@@ -172,7 +173,7 @@ words! {
         Calculated::Crc16 => "crc16", Calculated::Crc32 => "crc32", Calculated::Toeplitz => "toeplitz",
 }
 
-/// The word of hash algorithms that are calculations.
+/// The keyword of hash algorithms that are calculations.
 pub(crate) const CALCULATION: &str = "calculation";
 
 words! {
@@ -201,7 +202,7 @@ words! {
         Expiry::DeleteAndNotify => "delete_and_notify",
 }
 
-/// The word of a value in one of the lists above.
+/// The word of a value in one of these lists.
 pub(crate) fn word<T: PartialEq>(words: &[(T, &'static str)], value: &T) -> &'static str {
     words.iter().find(|(v, _)| v == value).map_or("?", |(_, w)| *w)
 }

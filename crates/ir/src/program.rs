@@ -1,11 +1,11 @@
-//! A whole program: the packet header vector, tables, externs, stages, and how the stages hang together.
+//! A whole program: the packet header vector, tables, externs, stages, and the entry points that connect stages.
 //!
-//! The IR knows no protocol and no architecture. What an architecture means is spelled out by `lower`: the glue between
-//! its blocks is stages of its own, its metadata are slots, and the few slots that the *runtime* must read or write (the
-//! port a packet came from, the multicast group it asks for) are named by [`Intrinsic`].
+//! The IR knows no protocol and no architecture. `lower` makes an architecture's meaning explicit: the glue between its
+//! blocks becomes stages, and its metadata become slots. [`Intrinsic`] names the few slots that the *runtime* reads or
+//! writes (the port on which a packet was received, the multicast group that it requests).
 //!
 //! **Slots.** Every header field, metadata field, local and temporary is a slot: a mutable variable of a fixed width.
-//! All slots are zero when a packet starts at [`EntryKind::Ingress`], but for the intrinsics that the runtime sets.
+//! All slots are zero when a packet starts at [`EntryKind::Ingress`], except for the intrinsics that the runtime sets.
 //!
 //! **Headers.** A header is its field slots in wire order and a one-bit validity slot. *The fields of an invalid header
 //! are zero*: `Op::SetInvalid` clears them, and lowering guards writes to a header that may be invalid. So reads need no
@@ -18,20 +18,20 @@ use base::entry::{ActionCall, MatchKind, TableEntry};
 use base::ids::{ActionId, BlockId, ExternId, HeaderId, SlotId, StageId, TableId};
 use std::collections::BTreeMap;
 
-/// Most bytes of headers that a deparser can emit, on every engine; a packet for which that is not enough has no room. No buffer
-/// has place for more headers and a frame behind them.
+/// Limit of the bytes of headers that a deparser can emit, on every engine. A packet with more is dropped for lack of
+/// room: no buffer holds more headers and a frame after them.
 pub const EMITTED_BYTES_MAX: u32 = 16 * 1024;
 
-/// A program of one pipeline.
+/// The program of one pipeline.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Program {
     /// The name of the source, for messages.
     pub name: String,
     /// The packet header vector.
     pub slots: Vec<Slot>,
-    /// Header instances, stack elements and union members included.
+    /// Header instances, including stack elements and union members.
     pub headers: Vec<Header>,
-    /// Actions that tables name. Their bodies are blocks behind the table's switch.
+    /// Actions that tables name. Their bodies are the blocks to which the table's switch branches.
     pub actions: Vec<Action>,
     /// Tables; parser value sets are tables with [`Table::value_set`].
     pub tables: Vec<Table>,
@@ -39,13 +39,15 @@ pub struct Program {
     pub externs: Vec<Extern>,
     /// Parsers, controls, deparsers, glue.
     pub stages: Vec<Stage>,
-    /// What runs, in order, for each way a packet enters; at most one per [`EntryKind`], `Ingress` always.
+    /// The entry points: for each kind, the stages that run, in order. At most one per [`EntryKind`]; `Ingress` always
+    /// exists.
     pub entries: Vec<EntryPoint>,
-    /// Hashes whose parameters the control plane sets one by one ([`crate::HashAlgorithm::Calculation`]).
+    /// Hashes with parameters of their own, which the control plane sets ([`crate::HashAlgorithm::Calculation`]).
     pub calculations: Vec<Calculation>,
     /// Slots with a meaning for the runtime.
     pub intrinsics: Vec<(Intrinsic, SlotId)>,
-    /// Slots that survive a clone, resubmission or recirculation, by field-list index (v1model `@field_list`).
+    /// Slots that keep their values through a clone, resubmission or recirculation, by field-list index (v1model
+    /// `@field_list`).
     pub field_lists: Vec<(u64, Vec<SlotId>)>,
     /// `error` members; a value of an error slot is an index here. `NoError` is 0.
     pub errors: Vec<String>,
@@ -55,46 +57,48 @@ pub struct Program {
     pub drop_port: Option<u64>,
     /// The number of the port to the controller, if the architecture fixes it.
     pub cpu_port: Option<u64>,
-    /// The number of the port that leads back to ingress, if the architecture has one.
+    /// The number of the port whose packets go back to ingress, if the architecture has one.
     pub recirculation_port: Option<u64>,
-    /// The clone session that leads to `cpu_port` as long as the control plane has made no session of that number.
+    /// The clone session that sends to `cpu_port` until the control plane creates a session of that number.
     pub cpu_session: Option<u64>,
-    /// Whether the copies of a clone session are cut to its length when they are made; else they are when they are sent.
+    /// Whether copies are truncated to their clone session's length when they are made; otherwise when they are sent.
     pub cuts_clones_first: bool,
-    /// Whether packets wait in a queue of their port between ingress and egress: every packet that goes on to egress is handed to
-    /// the replication engine. Else queues, if a port has any, are behind the deparser.
+    /// Whether packets wait in a queue of their port between ingress and egress, so that every packet that goes on to
+    /// egress is handed to the replication engine. Otherwise queues, if a port has any, come after the deparser.
     pub queues: bool,
     /// The values of `InstanceType` for packets that did not come from a port.
     pub instance_types: InstanceTypes,
     /// Controller headers' layouts: packet-in and packet-out (P4Runtime `@controller_header`).
     pub controller_headers: Vec<ControllerHeader>,
-    /// What it tells a flow processor, which decides in the place of tables, if the architecture is one for that.
+    /// The description for a flow processor, which decides in place of tables, if the program is for the OpenFlow
+    /// architecture.
     pub openflow: Option<OpenFlow>,
 }
 
-/// A hash whose parameters the control plane sets.
+/// A hash with parameters of its own, which the control plane sets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Calculation {
     /// Its name, `calc_0`.
     pub name: String,
-    /// What it calculates.
+    /// Its function.
     pub function: Calculated,
 }
 
 /// The function of a calculation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Calculated {
-    /// A CRC of 16 bits, CRC-16/ARC at first.
+    /// A CRC of 16 bits, initially CRC-16/ARC.
     Crc16,
-    /// A CRC of 32 bits, CRC-32 at first.
+    /// A CRC of 32 bits, initially CRC-32.
     Crc32,
-    /// The Toeplitz hash of receive-side scaling, 32 bits: for each bit of the data that is set, the 32 bits of the key from there on
-    /// are combined by exclusive or; behind its end the key begins again. The key is four zero bytes at first.
+    /// The Toeplitz hash of receive-side scaling, 32 bits: the exclusive or, over all bits of the data that are set, of
+    /// the 32 bits of the key that begin at the same position. A key shorter than the data is repeated. The initial key
+    /// is four zero bytes.
     Toeplitz,
 }
 
 impl Calculated {
-    /// Bits of the result.
+    /// Width of the result in bits.
     pub fn width(self) -> u32 {
         match self {
             Calculated::Crc16 => 16,
@@ -103,25 +107,28 @@ impl Calculated {
     }
 }
 
-/// What a program of the OpenFlow model tells the switch: it declares protocols, OpenFlow's tables decide.
+/// The description that a program of the OpenFlow architecture gives the switch: the program declares protocols, and
+/// OpenFlow's tables decide.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OpenFlow {
     /// Match fields, in order of declaration.
     pub fields: Vec<MatchField>,
-    /// The control of header actions: its stage, and its table, whose actions they are (`push_vlan` for `Actions.push_vlan`).
+    /// The control that holds the header actions: its stage, and its table, whose actions they are (`push_vlan` for
+    /// `Actions.push_vlan`).
     pub actions: Option<(StageId, TableId)>,
-    /// One bit: an action has changed headers so that the frame must be parsed anew before other fields are matched or written.
+    /// One bit, set by an action that changed headers such that the frame must be parsed anew before other fields are
+    /// matched or written.
     pub reparse: Option<SlotId>,
-    /// One bit: an action has found that a TTL is over.
+    /// One bit, set by an action that found an expired TTL.
     pub ttl_exceeded: Option<SlotId>,
 }
 
 /// A match field (OpenFlow 1.3.5, 7.2.3).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MatchField {
-    /// As users of OpenFlow know it, `eth_dst`.
+    /// Its OpenFlow name, `eth_dst`.
     pub name: String,
-    /// Where it is, the most significant part first: bits `lo .. lo + width` of slots. At most 128 bits together.
+    /// The slot bits that make up the field, most significant part first. At most 128 bits together.
     pub parts: Vec<FieldPart>,
     /// Its OXM and NXM numbers, the preferred one first: class, field, experimenter.
     pub numbers: Vec<(u16, u8, u32)>,
@@ -129,10 +136,10 @@ pub struct MatchField {
     pub maskable: bool,
     /// Whether actions may write it.
     pub writable: bool,
-    /// Whether it belongs to the packet's way through the switch and not to its bytes: it is kept when the frame is parsed anew, and
-    /// packet-ins carry it.
+    /// Whether it is pipeline state of the packet instead of bytes of its frame: it is kept when the frame is parsed
+    /// anew, and packet-ins carry it.
     pub is_metadata: bool,
-    /// What must hold for it to be there: all of (place of another field, mask, one of these values).
+    /// Its prerequisites, all of which must hold: (index of another field, mask, accepted values).
     pub prerequisites: Vec<(u32, u128, Vec<u128>)>,
 }
 
@@ -141,9 +148,9 @@ pub struct MatchField {
 pub struct FieldPart {
     /// The slot.
     pub slot: SlotId,
-    /// Its lowest bit that belongs to the field.
+    /// The lowest bit of the slot that belongs to the field.
     pub lo: u32,
-    /// How many bits do.
+    /// Number of bits.
     pub width: u32,
 }
 
@@ -152,23 +159,24 @@ pub struct FieldPart {
 pub struct Slot {
     /// Unique; `hdr.ipv4.ttl`, `meta.vrf`, `ingress.tmp`, `%3`.
     pub name: String,
-    /// Bits, at least 1. Booleans have 1. A varbit's slot has its maximum.
+    /// Width in bits, at least 1. Booleans have 1. A varbit's slot has its maximum width.
     pub width: u32,
-    /// What it is.
+    /// Its role.
     pub kind: SlotKind,
 }
 
-/// What a slot is. Only headers' slots have rules (see the module text); the rest is for reading.
+/// The role of a slot. Only slots of headers obey rules (see the module text); the other kinds are for readers of the
+/// text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlotKind {
     /// A field of a header.
     Field(HeaderId),
-    /// The number of bits in a header's varbit field (32 bits wide).
+    /// The current length in bits of a header's varbit field (32 bits wide).
     VarbitLength(HeaderId),
     /// A header's validity (1 bit).
     Valid(HeaderId),
-    /// What belongs to the packet's headers but to no [`Header`]: the `nextIndex` of their stacks, and fields and validity
-    /// of a header that has no wire form. An egress-to-egress clone keeps it, as it keeps headers.
+    /// Part of the packet's headers but of no [`Header`]: the `nextIndex` of a stack, and fields and validity of a
+    /// header that has no wire form. An egress-to-egress clone keeps it, as it keeps headers.
     HeaderPart,
     /// User or standard metadata.
     Metadata,
@@ -218,17 +226,17 @@ pub struct Table {
     pub span: Span,
     /// Key fields in order. Empty: the default action always runs and `hit` is false.
     pub keys: Vec<Key>,
-    /// What entries may run; `Apply` yields positions in this list.
+    /// The actions that entries may run. `Apply` yields positions in this list.
     pub actions: Vec<TableAction>,
-    /// Runs on a miss.
+    /// The action that runs on a miss.
     pub default_action: ActionCall,
     /// Whether the control plane may not change the default action.
     pub const_default: bool,
-    /// Entries of the program.
+    /// Entries that the program defines.
     pub entries: Vec<TableEntry>,
     /// Whether the control plane may not add, change or remove entries.
     pub const_entries: bool,
-    /// Most entries; a further insert is refused.
+    /// Largest number of entries; further inserts are refused.
     pub size: u64,
     /// The action profile or selector, if entries name members and groups.
     pub implementation: Option<ExternId>,
@@ -238,33 +246,35 @@ pub struct Table {
     pub idle_timeout: bool,
     /// Whether this is a parser value set (one action without effect; only `hit` is read).
     pub value_set: bool,
-    /// What packets do to the entries, if they do anything; all keys are exact then.
+    /// How packets change the entries, if they do. All keys are exact then.
     pub dynamic: Option<Dynamic>,
 }
 
-/// What packets do to the entries of a table (PNA, "Tables with add-on-miss capability", "Table entry idle timeout").
+/// How packets change the entries of a table (PNA, "Tables with add-on-miss capability", "Table entry idle timeout").
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Dynamic {
     /// Whether packets add entries ([`Op::AddEntry`]).
     pub add_on_miss: bool,
-    /// What becomes of an entry that has been idle for its timeout.
+    /// What happens to an entry that has been idle for its timeout.
     pub expiry: Expiry,
-    /// Whether every hit begins the entry's time anew; otherwise [`Op::RestartTimer`] alone does.
+    /// Whether every hit restarts the entry's timer; otherwise only [`Op::RestartTimer`] does.
     pub restart_on_hit: bool,
-    /// Milliseconds of each expire time that packets may name, by number; 0 is never.
+    /// The expire times that packets may choose from, in milliseconds, by index; 0 is never.
     pub expire_ms: Vec<u32>,
-    /// Whether packets that find the table full make room: the entry ends that has been idle for longest, among some.
+    /// Whether a packet that finds the table full evicts an entry: the one of a few candidates that has been idle
+    /// longest.
     pub evicts: bool,
 }
 
-/// Steps of a table's time in the shortest of its expire times, about.
+/// Approximate number of time steps in a table's shortest expire time.
 const STEPS_OF_SHORTEST: u64 = 32;
-/// Longest step of a table's time: half a second.
+/// Largest time step, in microseconds: half a second.
 const STEP_US_MAX: u64 = 1 << 19;
 
 impl Dynamic {
-    /// The unit of the table's time, of so many ticks: an entry's time is over at the first multiple of it that comes after its
-    /// timeout. About a thirtieth of the shortest expire time, at most half a second, and at least a tick.
+    /// The time step of the table, in ticks of `tick_us` microseconds: a power of two. An entry expires at the first
+    /// multiple of it after its timeout. About a thirtieth of the shortest expire time, at most half a second, and at
+    /// least one tick.
     pub fn step_ticks(&self, tick_us: u64) -> u64 {
         let shortest_us = self.expire_ms.iter().filter(|ms| **ms > 0).map(|ms| u64::from(*ms) * 1000).min();
         let step = (shortest_us.unwrap_or(u64::MAX) / STEPS_OF_SHORTEST).min(STEP_US_MAX) / tick_us;
@@ -272,22 +282,22 @@ impl Dynamic {
     }
 }
 
-/// What becomes of an entry that has been idle for its timeout.
+/// What happens to an entry that has been idle for its timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Expiry {
     /// Entries have no timeouts.
     #[default]
     Never,
-    /// It stays, and the control plane is told.
+    /// The entry stays, and the control plane is notified.
     Notify,
-    /// It ends.
+    /// The entry is removed.
     Delete,
-    /// It ends, and the control plane is told.
+    /// The entry is removed, and the control plane is notified.
     DeleteAndNotify,
 }
 
 impl Expiry {
-    /// Whether idle entries end.
+    /// Whether idle entries are removed.
     pub fn deletes(self) -> bool {
         matches!(self, Expiry::Delete | Expiry::DeleteAndNotify)
     }
@@ -298,7 +308,7 @@ impl Expiry {
 pub struct Key {
     /// Control-plane name, `hdr.ipv4.dstAddr`.
     pub name: String,
-    /// Bits.
+    /// Width in bits.
     pub width: u32,
     /// How it is compared.
     pub kind: MatchKind,
@@ -307,7 +317,7 @@ pub struct Key {
 /// An action in a table's list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableAction {
-    /// Which.
+    /// The action.
     pub action: ActionId,
     /// `@defaultonly`: not for entries.
     pub default_only: bool,
@@ -315,12 +325,13 @@ pub struct TableAction {
     pub table_only: bool,
 }
 
-/// The name of the action that runs `first`, then `then`: what P4Runtime calls a group's action before a member's.
+/// The name of the action that runs `first`, then `then`. P4Runtime composes a group's action with a member's in this
+/// way.
 pub fn composed_action_name(first: &str, then: &str) -> String {
     format!("{first}.$then.{then}")
 }
 
-/// An extern instance with state or control-plane life.
+/// An extern instance that has state or that the control plane knows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Extern {
     /// Fully qualified control-plane name.
@@ -345,51 +356,52 @@ pub enum CounterUnit {
 /// The kinds of extern instances.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ExternKind {
-    /// Counter array, or beside each entry of `direct`.
+    /// A counter array or, if `direct`, a counter per table entry.
     Counter {
-        /// Cells (for direct ones the table's size).
+        /// Number of cells (for direct counters, the table's size).
         size: u64,
         /// What is counted.
         unit: CounterUnit,
         /// The table it belongs to.
         direct: Option<TableId>,
     },
-    /// Meter array (RFC 2698), or beside each entry of `direct`.
+    /// A meter array (RFC 2698) or, if `direct`, a meter per table entry.
     Meter {
-        /// Cells.
+        /// Number of cells.
         size: u64,
         /// Bytes or packets.
         unit: CounterUnit,
         /// The table it belongs to.
         direct: Option<TableId>,
     },
-    /// Register array; cells start at `initial`.
+    /// A register array; the cells start with `initial`.
     Register {
-        /// Cells.
+        /// Number of cells.
         size: u64,
-        /// Bits of a cell.
+        /// Width of a cell in bits.
         width: u32,
-        /// First value.
+        /// Initial value of each cell.
         initial: base::Bits,
     },
     /// Members that entries of one or more tables refer to.
     ActionProfile {
-        /// Most members.
+        /// Largest number of members.
         size: u64,
-        /// What members may run (all tables that share it have this same list).
+        /// The actions that members may run (the same list in all tables that share the profile).
         actions: Vec<TableAction>,
     },
     /// An action profile with groups.
     ActionSelector {
-        /// Most members over all groups.
+        /// Largest number of members over all groups.
         size: u64,
-        /// What members may run.
+        /// The actions that members may run.
         actions: Vec<TableAction>,
         /// Hash over the `selector` keys.
         algorithm: crate::op::HashAlgorithm,
-        /// Bits of the hash that are used.
+        /// Number of bits of the hash that are used.
         hash_width: u32,
-        /// What a group runs that has no member to choose: a position in `actions`. Without, such a group counts as a miss.
+        /// The action of a group without a member to choose: a position in `actions`, and arguments. If `None`, such a
+        /// group counts as a miss.
         empty: Option<base::entry::ActionCall>,
     },
     /// Messages to the controller.
@@ -402,16 +414,16 @@ pub enum ExternKind {
 /// What kind of P4 block a stage came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StageKind {
-    /// May extract, advance, look ahead, and apply value sets. Starts at the frame's first byte.
+    /// May extract, advance, look ahead, and apply value sets. Starts at the first byte of the frame.
     Parser,
     /// May apply tables.
     Control,
-    /// May emit; the emitted headers and the rest of the packet are joined when the stage ends, whichever way it ends.
-    /// From then on the joined bytes are the frame, and as many of them as were emitted count as consumed.
+    /// May emit. When the stage ends, on whichever path, the emitted headers and the rest of the packet are joined. The
+    /// joined bytes are the frame from then on, and the emitted ones count as consumed.
     Deparser,
 }
 
-/// A control-flow graph. Block 0 is where it starts.
+/// A control-flow graph. Block 0 is its entry block.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Stage {
     /// Instance name of the P4 block, or the architecture's name for its glue.
@@ -430,30 +442,30 @@ impl Stage {
 /// A basic block.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Block {
-    /// For reading; empty, or a parser state's or action's name.
+    /// For readers: empty, or the name of a parser state or action.
     pub label: String,
     /// Straight-line code.
     pub insts: Vec<Inst>,
-    /// Where it goes on.
+    /// How the block ends.
     pub term: Terminator,
-    /// The place of the terminator.
+    /// The source location of the terminator.
     pub span: Span,
 }
 
-/// How a packet enters.
+/// The kinds of entry points: how a packet enters the pipeline.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum EntryKind {
-    /// From a port: slots are zero but for the intrinsics.
+    /// From a port. All slots are zero except the intrinsics.
     Ingress,
-    /// Resubmitted or recirculated: as `Ingress`, but preserved slots keep their values (they come from the record). The
-    /// engine clears all others but the intrinsics in the record; the optimiser relies on that.
+    /// Resubmitted or recirculated. As `Ingress`, but preserved slots keep their values (they come from the record). In
+    /// the record the engine clears all others but the intrinsics, and the optimiser relies on that.
     Reingress,
-    /// A clone that is parsed again, then egress: of the packet as received (from `IngressEnd`) or as deparsed (from
+    /// A clone that is parsed again before egress: of the packet as received (from `IngressEnd`) or as deparsed (from
     /// `FrameEnd`). Slots as for `Reingress`.
     CloneIngress,
     /// A copy for egress, with all slots from the record.
     Egress,
-    /// After egress, when replication had to look in between: with all slots from the record.
+    /// After egress, if the replication engine ran in between. All slots come from the record.
     Deparse,
 }
 
@@ -474,27 +486,27 @@ impl EntryKind {
     }
 }
 
-/// What a slot has when a packet goes on at [`EntryKind::Reingress`]; numbers are cut to its width.
+/// The value of a slot when a packet continues at [`EntryKind::Reingress`]; numbers are truncated to its width.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtReingress {
-    /// What it had before.
+    /// Its previous value.
     Kept,
-    /// The port by which the packet came.
+    /// The port on which the packet was received.
     IngressPort,
-    /// The time of the batch that it came in.
+    /// The time of the batch in which the packet was received.
     Timestamp,
-    /// The frame's bytes.
+    /// The length of the frame in bytes.
     Length,
     /// This number.
     Number(u64),
 }
 
-/// The stages of one way in.
+/// An entry point: a sequence of stages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryPoint {
-    /// Which way.
+    /// Its kind.
     pub kind: EntryKind,
-    /// Stages in order; `Terminator::Next` goes on with the next one. The last one ends with `Finish` on all paths.
+    /// Stages in order; `Terminator::Next` continues with the next one. On all paths the last one ends with `Finish`.
     pub stages: Vec<StageId>,
 }
 
@@ -515,33 +527,33 @@ macro_rules! intrinsics {
 }
 
 intrinsics! {
-    /// Set by the runtime: the port the packet came from.
+    /// Set by the runtime: the port on which the packet was received.
     IngressPort = "ingress_port",
-    /// Set by the runtime: bytes of the frame when it entered (ingress) or was copied (egress).
+    /// Set by the runtime: length of the frame in bytes, when it entered (ingress) or was copied (egress).
     PacketLength = "packet_length",
     /// Set by the runtime: see [`InstanceTypes`].
     InstanceType = "instance_type",
     /// Set by the runtime: microseconds since the switch started, when the packet was received.
     IngressTimestamp = "ingress_timestamp",
-    /// Set by the runtime before egress: microseconds.
+    /// Set by the runtime before egress: the time, in microseconds.
     EgressTimestamp = "egress_timestamp",
-    /// Set by the runtime before egress: microseconds when it was queued.
+    /// Set by the runtime before egress: the time when it was queued, in microseconds.
     EnqueueTimestamp = "enqueue_timestamp",
-    /// Set by the runtime before egress: packets in the queue.
+    /// Set by the runtime before egress: packets in the queue when it was queued.
     EnqueueDepth = "enqueue_depth",
-    /// Set by the runtime before egress: microseconds in the queue.
+    /// Set by the runtime before egress: time spent in the queue, in microseconds.
     DequeueDelta = "dequeue_delta",
-    /// Set by the runtime before egress: packets in the queue.
+    /// Set by the runtime before egress: packets in the queue when it left.
     DequeueDepth = "dequeue_depth",
-    /// Read at `ReplicationPoint::IngressEnd`: where to.
+    /// Read at `ReplicationPoint::IngressEnd`: the egress port.
     EgressSpec = "egress_spec",
-    /// Set before egress: the port it leaves by.
+    /// Set before egress: the port by which the packet leaves.
     EgressPort = "egress_port",
     /// Read at `IngressEnd`: the multicast group, 0 for none.
     MulticastGroup = "multicast_group",
     /// Set by the runtime before egress: the replica's instance id.
     EgressRid = "egress_rid",
-    /// Read at `IngressEnd`: 1 when the packet itself is dropped, whatever else it asks for but clones.
+    /// Read at `IngressEnd`: 1 when the packet itself is dropped, whatever else it requests; clones are still made.
     DropFlag = "drop_flag",
     /// Set by the runtime before egress, for copies of a clone session: the session's class of service.
     ClassOfService = "class_of_service",
@@ -549,7 +561,7 @@ intrinsics! {
     CloneFlag = "clone_flag",
     /// Read with `CloneFlag`: the clone session.
     CloneSession = "clone_session",
-    /// Read with `CloneFlag` at `EgressEnd`: the port that the copy goes to, in programs that name one and no session.
+    /// Read with `CloneFlag` at `EgressEnd`: the port of the copy, in programs that name a port and no session.
     ClonePort = "clone_port",
     /// Read with `CloneFlag`: the field list to keep.
     CloneFieldList = "clone_field_list",
@@ -582,7 +594,7 @@ pub struct InstanceTypes {
     pub resubmit: u64,
 }
 
-/// A header that stands before packets exchanged with the controller.
+/// A header in front of packets that are exchanged with the controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ControllerHeader {
     /// `packet_in` or `packet_out`.
@@ -602,12 +614,13 @@ impl Program {
         self.intrinsics.iter().find(|(i, _)| *i == which).map(|(_, s)| *s)
     }
 
-    /// The stages of a way in.
+    /// The entry point of this kind, if the program has it.
     pub fn entry(&self, kind: EntryKind) -> Option<&EntryPoint> {
         self.entries.iter().find(|e| e.kind == kind)
     }
 
-    /// Whether an entry consists of `send egress_port` alone: the frame leaves unchanged by the port that the replication engine has set.
+    /// Whether the entry point consists of `send egress_port` alone: the frame leaves unchanged by the port that the
+    /// replication engine has set.
     pub fn sends_at_once(&self, kind: EntryKind) -> bool {
         let stages = self.entry(kind).map_or(&[][..], |entry| &entry.stages);
         let [stage] = stages else { return false };
@@ -616,13 +629,13 @@ impl Program {
         block.insts.is_empty() && matches!(&block.term, Terminator::Finish(Fate::Send(to)) if Some(to) == port.as_ref())
     }
 
-    /// The slots a field list keeps; empty when there is none of that index.
+    /// The slots that a field list keeps; empty if there is no list of this index.
     pub fn field_list(&self, index: u64) -> &[SlotId] {
         self.field_lists.iter().find(|(i, _)| *i == index).map_or(&[], |(_, s)| s)
     }
 
-    /// The slots that are not zero when a packet goes on at [`EntryKind::Reingress`], and what is in them: what it had there if
-    /// they are in the field list, and, list or not, what the switch knows of it.
+    /// The slots that may be nonzero when a packet continues at [`EntryKind::Reingress`], and their values. Slots in
+    /// the field list are kept; intrinsics have the switch's values, whether or not they are in the list.
     pub fn at_reingress(&self, why: Again, list: Option<u64>) -> BTreeMap<SlotId, AtReingress> {
         let kept = list.map_or(&[][..], |list| self.field_list(list));
         let mut all: BTreeMap<SlotId, AtReingress> = kept.iter().map(|slot| (*slot, AtReingress::Kept)).collect();
@@ -648,7 +661,8 @@ impl Program {
         self.tables.iter().position(|t| t.name == name).map(TableId::from_index)
     }
 
-    /// What the program calls and nobody has ([`Op::Unresolved`]), in order of the calls; a program with any cannot run.
+    /// The unresolved callees of the program ([`Op::Unresolved`]), in order of the calls. A program with any cannot be
+    /// loaded.
     pub fn unresolved(&self) -> impl Iterator<Item = &str> {
         let insts = self.stages.iter().flat_map(|s| &s.blocks).flat_map(|b| &b.insts);
         insts.filter_map(|inst| match &inst.op {

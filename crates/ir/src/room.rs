@@ -1,12 +1,14 @@
-//! How much of the packet a parser knows to be there: what `has_bits` has vouched for, along all paths.
+//! Packet bounds analysis: how many bits after the cursor are known to be present, because `has_bits` has established
+//! it on all paths.
 //!
-//! The verifier refuses extractions that nothing vouches for; the optimiser leaves out questions whose answer is known.
-//! Only conditions are understood that reach their branch as they are, by `mov`, or by `and`. Amounts known only at run
-//! time are taken on trust: they make the amount [`Room::TRUSTED`], which vouches for anything once.
+//! The verifier refuses extractions beyond the known bits; the optimiser removes checks whose result is known.
+//! Conditions are tracked only if they reach their branch unchanged, by `mov`, or by `and`. Amounts known only at run
+//! time are not checked: `has_bits` of one gives [`Room::TRUSTED`] bits, which cover any one extraction.
 //!
-//! What a slot would vouch for is known within a block and, of slots that some block reads before it writes them, behind it.
+//! The number of bits that a slot's value 1 implies is tracked within a block and, for slots that some block reads
+//! before it writes them, across blocks.
 //!
-//! A forward analysis of one stage; loops that use up what was known are cut short after a few rounds.
+//! A forward dataflow analysis of one stage. Loops that consume known bits are widened to zero after a few iterations.
 //!
 //! Tests: `tests/verify.rs`, and the pass `parser_room` of `opt`.
 
@@ -16,16 +18,17 @@ use crate::program::{Program, Stage};
 use base::ids::SlotId;
 use std::collections::{HashSet, VecDeque};
 
-/// What is known about the packet behind the cursor.
+/// The known state of the packet after the cursor.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Room {
-    /// So many bits are there for sure; [`Room::TRUSTED`] after a `has_bits` whose amount is known at run time only.
+    /// Number of bits that are certainly present; [`Room::TRUSTED`] after a `has_bits` whose amount is known at run
+    /// time only.
     pub bits: u64,
-    /// If the slot is 1, that many bits are there.
+    /// If the slot is 1, this many bits are present.
     if_set: Vec<(SlotId, u64)>,
 }
 
-/// Rounds of a loop after which it is taken to have used up everything.
+/// Iterations of a loop after which it is assumed to consume all known bits.
 const ROUNDS_MAX: u32 = 8;
 
 impl Room {
@@ -59,14 +62,15 @@ impl Room {
         self.if_set.iter_mut().for_each(|(_, bits)| take(bits));
     }
 
-    /// Notes what an operation tells, and returns the bits it wants ([`Room::TRUSTED`]: an amount known at run time only).
+    /// Updates the state by an operation's results, and returns the number of bits that it reads ([`Room::TRUSTED`] if
+    /// known at run time only).
     pub fn step(&mut self, program: &Program, op: &Op) -> u64 {
         let amount = |o: &Operand| o.constant().map_or(Room::TRUSTED, |c| c.to_u64().unwrap_or(Room::TRUSTED - 1));
         let mut wanted = 0;
         let mut learned = None;
         match op {
             Op::HasBits { dst, bits } => {
-                // Whole bytes are there or not.
+                // Packets consist of whole bytes.
                 let bits = amount(bits);
                 learned = Some((
                     *dst,
@@ -107,7 +111,7 @@ impl Room {
     }
 }
 
-/// By block: what is known when it begins; `None` for blocks that cannot be reached.
+/// By block: the state at its start; `None` for unreachable blocks.
 pub fn room_at_entry(program: &Program, stage: &Stage, cfg: &Cfg) -> Vec<Option<Room>> {
     let mut at_entry: Vec<Option<Room>> = vec![None; stage.blocks.len()];
     let mut rounds = vec![0u32; stage.blocks.len()];

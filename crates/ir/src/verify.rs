@@ -1,23 +1,27 @@
-//! Whether a program keeps the rules that passes and engines rely on.
+//! The verifier: checks the rules that passes and engines rely on.
 //!
-//! Runs after lowering, around every pass in debug builds and tests, and before a program is compiled or interpreted; a
-//! complaint is a bug of whoever made the program, never of the P4 author. Checked is:
+//! Runs after lowering, around every pass in debug builds and tests, and before a program is compiled or interpreted. A
+//! diagnostic is a bug in the code that made the program, never an error of the P4 author. It checks that:
 //!
-//! - every id is in range; names are unique; constants and slots have exactly the widths that operations want;
-//! - headers: each slot has at most one role and its kind says so; fixed fields add up to whole bytes; one varbit;
-//! - tables, actions, entries, externs fit each other; entry points name stages and their last one never ends in `next`;
-//! - match fields of the OpenFlow model lie in slots, have at most 128 bits, and no two have a name or number;
-//! - operations stand in stages of their kind; branch targets exist; switch cases differ;
+//! - every id is in range; names are unique; constants and slots have exactly the widths that operations require;
+//! - headers: each slot has at most one role, which agrees with its kind; fixed fields add up to whole bytes; there is
+//!   at most one varbit;
+//! - tables, actions, entries and externs are consistent; entry points name stages, and their last stage never ends in
+//!   `next`;
+//! - match fields of the OpenFlow architecture lie in slots and have at most 128 bits, and their names and numbers are
+//!   unique;
+//! - operations are in stages of the right kind; branch targets exist; switch cases differ;
 //! - temporaries are assigned before they are read on every path of their stage;
-//! - parsers extract, advance and look ahead only over bits that a `has_bits` with a constant vouches for on every path;
-//!   amounts known only at run time, and conditions that reach the branch by more than `mov` and `and`, are taken on
-//!   trust (module `room`).
+//! - parsers extract, advance and look ahead only over bits whose presence a `has_bits` with a constant has established
+//!   on every path. Amounts known only at run time, and conditions that reach the branch by more than `mov` and `and`,
+//!   are not checked (module `room`).
 //!
-//! Not checked, because it takes more than local reasoning: that the fields of invalid headers are zero; that a handle
-//! comes from the table it is used with, and `param` stands behind a switch on that table's action; that varbit amounts
-//! are multiples of 8 and not above the maximum.
+//! Not checked, because it needs more than local reasoning: that the fields of invalid headers are zero; that a handle
+//! comes from the table it is used with; that `param` follows a switch on that table's action; that varbit amounts are
+//! multiples of 8 and at most the maximum.
 //!
-//! Codes are `E072x` and `E073x`. Linear in the program but for the two flow analyses, which are linear in practice.
+//! Codes are `E072x` and `E073x`. The time is linear in the program, except for the two dataflow analyses, which are
+//! linear in practice.
 //!
 //! Tests: `tests/verify.rs`.
 
@@ -35,7 +39,7 @@ use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind};
 use base::ids::{ExternId, SlotId, TableId};
 use std::collections::{HashMap, HashSet};
 
-/// All complaints about a program; empty when it is well-formed.
+/// Verifies a program. Returns all violations; none if it is well-formed.
 pub fn verify(program: &Program) -> Vec<Diagnostic> {
     let mut v = Verifier { program, diags: Vec::new() };
     v.names();
@@ -232,7 +236,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// What groups without members run.
+    /// Checks the action of groups without members.
     fn empty_call(&mut self, what: &str, actions: &[TableAction], call: &ActionCall) {
         let Some(listed) = actions.get(call.action as usize) else {
             return self
@@ -344,7 +348,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Comes after the stages, whose shape it needs.
+    /// Checks entry points. Runs after the stages have been checked, whose structure it needs.
     fn entries(&mut self) {
         let p = self.program;
         let mut seen = HashSet::new();

@@ -1,10 +1,10 @@
-//! The text form: every construct goes through print and parse unchanged, and broken text is refused with its place.
+//! The text form: every construct survives printing and parsing, and malformed text is refused with its location.
 
 use base::FileId;
 use expect_test::{Expect, expect};
 use ir::{parse, print, verify};
 
-/// One of everything that the text form can say.
+/// A program with every construct of the text form.
 const EVERYTHING: &str = include_str!("everything.ir");
 
 fn parsed(text: &str) -> ir::Program {
@@ -112,7 +112,7 @@ proptest::proptest! {
 
     #[test]
     fn no_text_makes_the_parser_panic(cut in 0usize..4000, junk in "\\PC{0,20}") {
-        // Broken in the middle: most of the grammar is reached.
+        // Damaged in the middle, so that most of the grammar is reached.
         let at = EVERYTHING.len().min(cut);
         let at = (0..=at).rev().find(|i| EVERYTHING.is_char_boundary(*i)).unwrap_or(0);
         let text = format!("{}{junk}{}", &EVERYTHING[..at], &EVERYTHING[at..]);

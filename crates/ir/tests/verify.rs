@@ -1,4 +1,4 @@
-//! The verifier: each rule is broken once, by replacing a line of a program that keeps them all.
+//! The verifier: each rule is violated once, by replacing a line of a well-formed program.
 
 use base::FileId;
 use expect_test::{Expect, expect};
@@ -6,7 +6,7 @@ use ir::{parse, verify};
 
 const EVERYTHING: &str = include_str!("everything.ir");
 
-/// Replaces the first `from` by `to` and expects these complaints.
+/// Replaces the first `from` by `to` and expects these violations.
 fn check(from: &str, to: &str, expect: Expect) {
     assert!(EVERYTHING.contains(from), "`{from}` is not in everything.ir");
     let program = parse(&EVERYTHING.replacen(from, to, 1), FileId(0)).unwrap_or_else(|d| panic!("{d:#?}"));

@@ -1,6 +1,6 @@
-//! Operations and terminators: what each of them becomes, in the sibling files or here; and fates.
+//! Dispatch of operations and terminators to their translation, in the sibling files or here; and fates.
 //!
-//! Tests: all of this crate's.
+//! Tests: all tests of this crate.
 
 use crate::Error;
 use crate::flow::LayoutChange;
@@ -15,32 +15,35 @@ use cranelift_frontend::Switch;
 use ir::{Fate, Inst, Op, Operand, ReplicationPoint, SlotId, SlotKind, Terminator};
 use std::mem::offset_of;
 
-/// Flags that one is put together of are asked one by one down to this depth.
+/// Depth up to which a flag computed with `or` is translated to one branch per operand.
 const OR_DEPTH_MAX: u32 = 3;
-/// Blocks that are looked at to see whether they lead to a drop.
+/// Most nodes that are followed to see whether a block leads to a drop.
 const DROP_NODES_MAX: usize = 8;
 
-/// Values, and where code goes on with each.
+/// Values, and the block to jump to for each.
 type Cases = Vec<(u64, clif::Block)>;
 
-/// A word of two parts, in one of which all cases agree.
+/// A word concatenated of two parts, one of which has the same value in all cases.
 struct Agreed {
-    /// That part, and what it is to be.
+    /// The part with the common value, and that value.
     part: Value,
     value: u64,
-    /// The other one, and its cases.
+    /// The other part, and its cases.
     other: Value,
     cases: Cases,
 }
 
 // Operations and terminators.
 impl Translator<'_, '_> {
-    /// False if it was left out, so that nothing was written to its destinations.
+    /// Translates an operation. Returns `false` if it was omitted, so that its destinations were not written.
+    ///
+    /// # Errors
+    /// Those of the operation's translation.
     pub fn inst(&mut self, inst: &Inst) -> Result<bool, Error> {
         let op = &inst.op;
         self.locate(Some(op), inst.span);
-        // An operation whose every result is unused, and that does nothing else, is left out. (Facts follow all the
-        // same, so that they agree with what the analysis found.)
+        // An operation with only unused results and no other effect is omitted. (The facts are updated all the same, so
+        // that they agree with the analysis.)
         let mut used = !op.is_removable() || matches!(op, Op::SetValid { .. } | Op::SetInvalid { .. });
         op.for_each_def(self.program, |s| used |= self.flow.needed.contains(s.index()));
         let (node, place) = self.spot;
@@ -168,7 +171,7 @@ impl Translator<'_, '_> {
             }
             _ => return,
         };
-        // A deparser that sees a constant need not be ready for both.
+        // With a constant flag the deparser needs code for one of the two cases only.
         let flag = self.b.use_var(self.vars.layout_changed);
         let flag = match (self.as_constant(flag), self.as_constant(moved)) {
             (_, Some(0)) => return,
@@ -247,8 +250,8 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// Goes to `then` if a flag is set, else to `other`. Of a flag that is one or another, as deep as that is asked for, each is asked by
-    /// itself: what hardly ever happens costs less so than being put together.
+    /// Jumps to `then` if a flag is set, else to `other`. A flag that is an `or` is translated to one branch per
+    /// operand, down to `depth`: branches that are hardly ever taken cost less than computing the `or`.
     fn branch(&mut self, flag: Value, then: clif::Block, other: clif::Block, depth: u32) {
         if depth > 0
             && let Some([a, b]) = self.either_of(flag)
@@ -262,7 +265,7 @@ impl Translator<'_, '_> {
         self.b.ins().brif(flag, then, &[], other, &[]);
     }
 
-    /// Whether all packets that come to a block of the node at hand's stage are dropped soon.
+    /// Whether all packets that reach a block of the current node's stage are dropped soon after.
     fn leads_to_drop(&self, to: ir::BlockId) -> bool {
         let graph = &self.flow.graph;
         let mut node = graph.target(self.node, to);
@@ -277,7 +280,7 @@ impl Translator<'_, '_> {
         false
     }
 
-    /// Adds what the packet has spent in loops to the batch's sum.
+    /// Adds the packet's steps in loops to the batch's sum.
     fn add_spent(&mut self) {
         let at = offset_of!(Batch, spent) as i32;
         let (spent, spared) = (self.b.use_var(self.vars.spent), self.iconst(ir::cost::SPARED_STEPS));
@@ -289,7 +292,7 @@ impl Translator<'_, '_> {
         self.b.ins().store(self.flags.desc, sum, self.batch, at);
     }
 
-    /// Writes the fate and goes on with the next packet.
+    /// Writes the fate and goes on to the next packet.
     pub fn finish(&mut self, fate: FateCode, arg: u32) {
         self.release_at_end();
         if self.has_charges && !self.is_ahead() {
@@ -297,7 +300,7 @@ impl Translator<'_, '_> {
         }
         let cursor = self.cursor_value();
         self.store_desc32(cursor, offset_of!(PacketDesc, consumed));
-        // The two are neighbours.
+        // The two fields are adjacent.
         const { assert!(offset_of!(PacketDesc, fate_arg) == offset_of!(PacketDesc, fate) + 4) };
         let both = [(fate as u32).to_ne_bytes(), arg.to_ne_bytes()].concat();
         let both = self.iconst(u64::from_ne_bytes(both.try_into().expect("two words of four bytes")));
@@ -346,8 +349,9 @@ impl Translator<'_, '_> {
         self.b.ins().jump(default, &[]);
     }
 
-    /// Goes to the block of the case that a word is, or to `default`. A word that was put together of two parts is not, if the
-    /// cases agree in one of them: that one is compared first, once, and then the other.
+    /// Jumps to the block of the case that equals a word, or to `default`. If the word is concatenated of two parts and
+    /// all cases agree in one of them, that part is compared once, first, and then the other; the word itself is not
+    /// computed.
     pub fn choose(&mut self, word: Value, cases: &[(u64, clif::Block)], default: clif::Block) {
         if let Some(word) = self.as_constant(word) {
             let to = cases.iter().find(|(value, _)| *value == word as u64).map_or(default, |(_, to)| *to);
@@ -373,7 +377,8 @@ impl Translator<'_, '_> {
         if let [(_, to), _, ..] = *cases
             && cases.iter().all(|(value, other)| *other == to && *value < u64::from(u64::BITS))
         {
-            // Which of them it is changes from packet to packet, and nobody could tell; whether it is one of them does not.
+            // All cases have one target: which value it is varies between packets and would be mispredicted; whether it
+            // is one of them is predictable. So their set is tested as a bit mask.
             let set = cases.iter().fold(0, |set, (value, _)| set | 1 << value);
             let may_be = self.b.create_block();
             let is_low = self.icmp_imm(IntCC::UnsignedLessThan, word, u64::from(u64::BITS));
@@ -396,7 +401,7 @@ impl Translator<'_, '_> {
         self.b.ins().jump(default, &[]);
     }
 
-    /// The part of a word that all cases agree in, if it was put together of two and they do.
+    /// The part in which all cases agree, if the word is concatenated of two parts and there is one.
     fn agreed(&self, word: Value, cases: &[(u64, clif::Block)]) -> Option<Agreed> {
         let ((high, up, low), [first, ..]) = (self.parts_of(word)?, cases) else { return None };
         let ones = (1 << up) - 1;
@@ -412,8 +417,8 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Compares parts that lie near one another in the frame at once, and goes on with `next` or `default`: what is left to compare
-    /// with, if anything is. `None` if they do not.
+    /// Compares parts that are close together in the frame with one load, then jumps to `next` or `default`. Returns
+    /// what remains to be compared, if anything; `None` if no two parts can be compared together.
     fn compare_together(
         &mut self,
         first: &Agreed,

@@ -1,19 +1,20 @@
-//! One entry of a program as one Cranelift function: the packet loop, blocks, terminators and fates.
+//! Translates one entry point of a program to one Cranelift function: the packet loop, blocks, terminators and fates.
 //!
-//! `extern "C" fn(ctx, batch)` goes through the batch's descriptors. For each packet all stages of the entry follow one
-//! another in the same body, so that slots stay in registers from parser to deparser. Blocks are translated in reverse
-//! post-order and sealed as soon as all their predecessors are done, which keeps SSA construction linear.
+//! `extern "C" fn(ctx, batch)` iterates over the batch's descriptors. For each packet, all stages of the entry point
+//! follow one another in the same function body, so that slots stay in registers from parser to deparser. Blocks are
+//! translated in reverse post-order and sealed as soon as all their predecessors are done, which keeps SSA construction
+//! linear.
 //!
-//! **What the runtime's intrinsics are.** At [`EntryKind::Ingress`] the code itself sets them: `IngressPort`,
-//! `PacketLength` and `IngressTimestamp` from the descriptor, `InstanceType` to the program's normal one,
-//! `EgressTimestamp` and `EnqueueTimestamp` to the batch's time, everything else (depths and deltas too) to zero. All
-//! other entries take every slot that may be read from the packet's record, intrinsics included; the replication engine
-//! has put them there.
+//! **Values of the runtime's intrinsics.** At [`EntryKind::Ingress`] the code itself sets them: `IngressPort`,
+//! `PacketLength` and `IngressTimestamp` from the descriptor, `InstanceType` to the program's value for a normal
+//! packet, `EgressTimestamp` and `EnqueueTimestamp` to the batch's time, all others (queue depths and time deltas
+//! included) to zero. Every other entry point loads each slot that may be read from the packet's record, intrinsics
+//! included; the replication engine has stored them there.
 //!
-//! **Cursor.** Zero at the start of every parser stage; behind a deparser, the number of bytes it emitted. Where it is a
-//! known constant no code keeps it up to date but for the variable's (dead) definition.
+//! **Cursor.** The parser's position is zero at the start of every parser stage; after a deparser it is the number of
+//! bytes emitted. Where it is a known constant, no code updates it except the (dead) definition of its variable.
 //!
-//! The rest of [`Translator`] is in the sibling files, by kind of operation.
+//! The other methods of [`Translator`] are in the sibling files, by kind of operation.
 
 use crate::addresses::Addresses;
 use crate::apply::MissContinuation;
@@ -52,31 +53,32 @@ use ir::{SlotKind, StageKind, TableId, Terminator};
 use std::collections::{BTreeSet, HashMap};
 use std::mem::offset_of;
 
-/// So many tables leave no register for what is as well loaded again: the descriptor's address, fields.
+/// Number of tables from which an entry point leaves no register for values that can be reloaded instead, such as the
+/// descriptor's address and its fields.
 const TABLES_MANY: usize = 5;
 
-/// How the kinds of memory are accessed. Accesses of different kinds are known not to meet.
+/// Flags of memory accesses by region. Accesses to different regions are declared not to alias.
 pub(crate) struct Flags {
     /// Frames.
     pub packet: MemFlagsData,
-    /// Frames, where the load is to happen whether it is used or not.
+    /// Frames, for loads that must be kept even if their result is unused.
     pub extract: MemFlagsData,
     /// Descriptors, the batch, the worker's context, records.
     pub desc: MemFlagsData,
-    /// What never changes of a descriptor while a packet is worked on: where it came from and when, its record's address.
-    /// Such a load is made where something asks for it.
+    /// Fields of a descriptor that do not change while a packet is processed: its origin, its timestamp and its
+    /// record's address. Such a load may be moved to its use.
     pub origin: MemFlagsData,
     /// The function's own stack slots.
     pub stack: MemFlagsData,
-    /// Tables, counters, registers.
+    /// Tables, counters and registers.
     pub state: MemFlagsData,
-    /// What never changes while readers can see it: entries.
+    /// Table entries, which do not change while a reader can see them.
     pub entry: MemFlagsData,
-    /// What never changes while the code runs: the worker's context.
+    /// The worker's context, which does not change while the code runs.
     pub context: MemFlagsData,
-    /// Rows, from behind the cut on; see [`crate::stage`].
+    /// Rows of waiting packets, read after a cut; see [`crate::stage`].
     pub row: MemFlagsData,
-    /// Placeholders; see [`crate::wide`].
+    /// Placeholder loads that are patched; see [`crate::wide`].
     pub patched: Option<AliasRegion>,
 }
 
@@ -102,17 +104,17 @@ impl Flags {
     }
 }
 
-/// Variables of the packet at hand besides its slots.
+/// Variables of the current packet besides its slots.
 pub(crate) struct Vars {
     /// First byte of the frame.
     pub data: Variable,
     /// Bytes of the frame.
     pub len: Variable,
-    /// The parser's offset from `data`.
+    /// The parser's offset from `data`, in bytes.
     pub cursor: Variable,
-    /// Nonzero when the emitted headers may not stand where they would be emitted to.
+    /// Nonzero when the emitted headers may not be at the offsets where they would be emitted.
     pub layout_changed: Variable,
-    /// Most bytes of the outgoing frame; all ones when nothing cuts it.
+    /// Most bytes of the outgoing frame; all ones when it is not truncated.
     pub truncate: Variable,
     /// Bytes in the scratch buffer of a deparser.
     pub emitted: Variable,
@@ -120,12 +122,12 @@ pub(crate) struct Vars {
     pub spent: Variable,
 }
 
-/// What is shared by the entries of one compilation.
+/// Data shared by the entry points of one compilation.
 pub(crate) struct Shared<'a> {
     pub program: &'a Program,
     pub facts: &'a ProgramFacts,
     pub bindings: &'a Bindings,
-    /// What tables are like, as far as the code is made for that.
+    /// The table shapes that the code is specialised for.
     pub shapes: &'a Shapes,
     pub runtime: &'a RuntimeCalls,
     pub options: &'a Options,
@@ -145,7 +147,7 @@ pub(crate) struct Translator<'a, 'f> {
     pub program: &'a Program,
     pub facts: &'a ProgramFacts,
     pub bindings: &'a Bindings,
-    /// What tables are like, as far as the code is made for that.
+    /// The table shapes that the code is specialised for.
     pub shapes: &'a Shapes,
     pub runtime: &'a RuntimeCalls,
     pub options: &'a Options,
@@ -156,40 +158,40 @@ pub(crate) struct Translator<'a, 'f> {
     pub sites: &'a mut Vec<Site>,
     pub flags: Flags,
     pub vars: Vars,
-    /// Slots' places, made when first used.
+    /// Locations of slots, created at first use.
     pub places: Vec<Option<Place>>,
-    /// Where headers stand, for those whose place is carried along; see `Translator::header_pointer`.
+    /// Pointers to the headers for which the code carries one; see `Translator::header_pointer`.
     pub header_pointers: Vec<Option<Place>>,
-    /// What lives in memory.
+    /// Which slots and pointers live in memory.
     pub placement: Placement,
-    /// Slots and header pointers that live in memory.
+    /// The stack slot for slots and header pointers that live in memory.
     pub frame: StackSlot,
-    /// As many zeros as the longest header has bytes; they live as long as the code.
+    /// As many zero bytes as the longest header has; they live as long as the code.
     pub zeros: &'a [u8],
-    /// Addresses that are loaded from a list.
+    /// Address constants that are loaded from a list.
     pub addresses: &'a Addresses,
     pub bit_vectors: &'a AllBitVectors,
     pub keyed: &'a KeyedTables,
-    /// Tables that are looked up in others' rows, and which values come from these.
+    /// Tables that are looked up through joins, and the values that come from joined entries.
     pub joins: &'a Joins,
     pub joined: JoinedValues,
-    /// What the program calls and nobody has.
+    /// Symbols of external functions that have no implementation.
     pub symbols: &'a Symbols,
-    /// What seldom calls go through, and those of them that this function has.
+    /// Stubs for calls on cold paths, and those that this function uses.
     pub cold_calls: &'a ColdCalls,
     pub cold_calls_here: ColdCallsHere,
-    /// Signatures by types, for calls.
+    /// Signatures for calls, by parameter and return types.
     signatures: HashMap<(Vec<Type>, Option<Type>), clif::SigRef>,
-    /// Facts at the operation being translated.
+    /// Dataflow facts at the operation being translated.
     pub facts_now: Facts,
-    /// How the node's block ends, if the operation at hand is its last and the end is not decided.
+    /// The terminator of the node's block, if the current operation is its last and the successor is not yet decided.
     pub asked_next: Option<&'a Terminator>,
-    /// The misses of that operation, if it goes on with hits.
+    /// The miss continuation of that operation, if translation goes on with hits.
     pub miss_continuation: Option<MissContinuation>,
-    /// Values that slots are known to have at the operation being translated. A slot in the frame has its value there
-    /// already, unless it is a field, whose moves may have been left out.
+    /// Known constant values of slots at the operation being translated. A slot in the frame holds its value already,
+    /// unless it is a field, whose moves may have been omitted.
     pub known_now: Known,
-    /// By node: fields that nothing reads.
+    /// By node: fields that are not read.
     pub dead: Vec<Dead>,
     /// Stage position of the block being translated.
     pub position: usize,
@@ -198,53 +200,53 @@ pub(crate) struct Translator<'a, 'f> {
     scratch: Option<[StackSlot; 3]>,
     /// The buffer for keys, hash data and messages.
     pub call_buffer: Option<StackSlot>,
-    /// Snapshots of tables that are probed inline, as far as they are loaded once per batch.
+    /// Snapshots of tables that are probed inline, if they are loaded once per batch.
     pub snapshots: HashMap<TableId, Value>,
-    /// The buffer that deparsers emit to; made at the first use.
+    /// The buffer that deparsers emit to; created at first use.
     pub emit_buffer: Option<StackSlot>,
-    /// Context, batch, descriptor: valid in the whole packet body.
+    /// Context, batch and descriptor: valid throughout a packet's code.
     ctx: Value,
     pub batch: Value,
     pub packet: Value,
-    /// What the descriptor has of slots.
+    /// Slots whose value can be read from the descriptor.
     origins: Vec<(SlotId, Intrinsic)>,
     has_many_tables: bool,
-    /// Whether a stage of the entry is charged for loops.
+    /// Whether a stage of the entry point is charged for loops.
     pub has_charges: bool,
-    /// Where the descriptor's address is kept, if it is.
+    /// Stack slot of the descriptor's address, if it is spilled.
     packet_at: Option<StackSlot>,
-    /// Whether it is in one go that packets run through the code at hand.
+    /// Whether packets run to completion through the current code, without waiting.
     is_in_one_go: bool,
-    /// Where the context's address is kept, if it is.
+    /// Stack slot of the context's address, if it is spilled.
     ctx_at: Option<StackSlot>,
     /// The batch's time in microseconds.
     pub now_us: Value,
-    /// Bytes of the frame when it entered, for counters.
+    /// The frame's length in bytes at entry, for counters.
     pub entry_len: Value,
-    /// Numbers the parts of the program, if somebody wants to know.
+    /// Numbers of the program's parts, if the options ask for source locations.
     pub places_of_code: Option<Places>,
-    /// The place of what is being generated.
+    /// The source location of the code being generated.
     pub place_now: clif::SourceLoc,
     /// The node being translated.
     pub node: usize,
-    /// Whether packets hardly ever come to it.
+    /// Whether the node is on a cold path.
     pub is_seldom: bool,
-    /// Hits and misses that are added up behind the batch.
+    /// Hits and misses that are added to the shared counters after the batch.
     pub counts: Counts,
     /// Addresses that are kept in registers.
     pub bases: Vec<(u64, Value)>,
-    /// Where control goes when a packet has its fate, or waits.
+    /// The block to jump to when a packet has its fate or begins to wait.
     pub next_packet: clif::Block,
-    /// How the entry is cut, and the phase being translated.
+    /// How the entry point is split into phases, and the phase being translated.
     pub plan: &'a Plan,
     pub phase: usize,
-    /// Whether packets come for the first of two times.
+    /// Whether the prefetch pass is being translated, the first of two passes over the batch; see `ahead`.
     pub ahead: bool,
     /// The operation being translated.
     pub spot: Spot,
-    /// By lookup: the entry, or where it will be.
+    /// By lookup: the variable of its result (the entry).
     pub answers: Vec<Variable>,
-    /// By lookup: what those need that are finished where the packet comes to them; empty for others.
+    /// By lookup: variables that it needs to be finished after the packet has resumed; empty for others.
     pub carried: Vec<Vec<Variable>>,
     /// By phase; taken out while it is read.
     pub waiting: Vec<Option<Waiting>>,
@@ -254,15 +256,19 @@ pub(crate) struct Translator<'a, 'f> {
     pub locks: Locks,
 }
 
-/// The signature of an entry.
+/// The signature of an entry point's function.
 pub(crate) fn entry_signature(call_conv: CallConv) -> Signature {
     let mut signature = Signature::new(call_conv);
     signature.params = vec![AbiParam::new(I64), AbiParam::new(I64)];
     signature
 }
 
-/// Translates an entry into the function behind `b`. Gives what the source locations in it mean, if options ask for them, and
-/// how packets go through it.
+/// Translates an entry point into the function that `b` builds. Returns the meaning of its source locations, if the
+/// options ask for them, and its phases.
+///
+/// # Errors
+/// [`Error::Limit`] if wide slots need too much stack, [`Error::Codegen`] if locks would be taken out of order, and the
+/// errors of single operations.
 pub(crate) fn translate(
     shared: &Shared<'_>,
     flow: &Flow,
@@ -398,12 +404,12 @@ impl<'a> Translator<'a, '_> {
         if let Some(ahead) = &self.plan.ahead {
             self.loop_ahead(ahead, first, end)?;
         }
-        // Registers for these through all of the code would be two less for the code. Where descriptors are written the end is not
-        // taken to be known.
+        // The end is kept on the stack, since it would occupy a register throughout the code. It is stored in the
+        // descriptors' region, where values are not taken to be known, so that the load is not replaced by the value.
         let kept = self.stack_slot(8);
         let kept_at = self.stack_addr(kept);
         self.b.ins().store(self.flags.desc, end, kept_at, 0);
-        // Behind many lookups no register has been left for the packet.
+        // With many lookups no register is left for the packet.
         self.packet_at = self.are_tables_many().then(|| self.stack_slot(8));
         self.keep_packet(first);
         let exit = self.b.create_block();
@@ -433,7 +439,7 @@ impl<'a> Translator<'a, '_> {
         self.b.seal_block(head);
         self.b.seal_block(exit);
         self.b.switch_to_block(exit);
-        // No block's predecessors are asked for from here on.
+        // From here on, no block gets another predecessor.
         self.b.seal_all_blocks();
         self.end_entry(Some(Round { first: head, last: self.next_packet }));
         Ok(())
@@ -446,7 +452,7 @@ impl<'a> Translator<'a, '_> {
         }
     }
 
-    /// The descriptor of the packet at hand, from where it is kept: code that packets seldom come to holds no register for it.
+    /// The current packet's descriptor, reloaded if it is spilled: cold code keeps no register for it.
     pub fn packet_again(&mut self) -> Value {
         match self.packet_at {
             Some(at) => {
@@ -457,14 +463,14 @@ impl<'a> Translator<'a, '_> {
         }
     }
 
-    /// The worker's context. Code that packets seldom come to loads it from where the function's start has put it, since the others would
-    /// carry it along.
+    /// The worker's context. Cold code loads it from where the function's start has spilled it; otherwise it would
+    /// occupy a register on the hot paths too.
     pub fn context(&mut self) -> Value {
         let block = self.b.current_block().expect("an operation is being translated");
         if !self.is_seldom && !self.b.func.layout.is_cold(block) {
             return self.ctx;
         }
-        // Where descriptors are written it is not taken to be known.
+        // Stored in the descriptors' region, where values are not taken to be known.
         let (ctx, flags) = (self.ctx, self.flags.desc);
         let slot = match self.ctx_at {
             Some(slot) => slot,
@@ -481,7 +487,7 @@ impl<'a> Translator<'a, '_> {
         self.b.ins().load(I64, flags, at, 0)
     }
 
-    /// What comes behind the last packet of a batch.
+    /// Code after the last packet of a batch.
     pub fn end_entry(&mut self, round: Option<Round>) {
         self.locate_outside();
         self.add_up_counts(round);
@@ -489,12 +495,12 @@ impl<'a> Translator<'a, '_> {
         self.b.ins().return_(&[]);
     }
 
-    /// Loads a 32-bit member of the descriptor.
+    /// Loads a 32-bit field of the descriptor.
     pub fn load_desc32(&mut self, offset: usize) -> Value {
         self.b.ins().uload32(self.flags.desc, self.packet, offset as i32)
     }
 
-    /// Stores the low half of a word in a member of the descriptor.
+    /// Stores the low 32 bits of a word in a field of the descriptor.
     pub fn store_desc32(&mut self, value: Value, offset: usize) {
         match self.as_constant(value) {
             Some(constant) => {
@@ -508,7 +514,7 @@ impl<'a> Translator<'a, '_> {
         }
     }
 
-    /// Makes the places of headers' pointers that are carried along.
+    /// Allocates the locations of the header pointers that are carried.
     fn declare_header_pointers(&mut self) {
         for header in self.flow.carried_headers(self.options.carried_headers_max) {
             self.header_pointers[header.index()] = Some(match self.placement.pointer(header) {
@@ -518,7 +524,7 @@ impl<'a> Translator<'a, '_> {
         }
     }
 
-    /// Sets everything as it is when a packet enters.
+    /// Initialises all variables as they are when a packet enters.
     pub fn start_packet(&mut self) {
         self.facts_now = self.flow.initial(self.program, self.facts, self.entry.kind);
         self.known_now.clear();
@@ -543,8 +549,8 @@ impl<'a> Translator<'a, '_> {
         self.set_slots(&|_| true);
     }
 
-    /// Sets needed slots to what they are when a packet starts at the entry: from the record, or zero, or what the
-    /// descriptor says.
+    /// Sets the needed slots that `which` selects to their values at entry: from the record, zero, or from the
+    /// descriptor.
     pub fn set_slots(&mut self, which: &dyn Fn(SlotId) -> bool) {
         self.load_slots(which);
         if self.entry.kind == EntryKind::Ingress {
@@ -581,14 +587,15 @@ impl<'a> Translator<'a, '_> {
         }
     }
 
-    /// Clears the slots in the frame that begin as zero, and gives those that have none yet their places, next to one another.
+    /// Clears the slots in the frame whose initial value is zero, and allocates adjacent places for those that have
+    /// none yet.
     fn clear_frame(&mut self, which: &dyn Fn(SlotId) -> bool) {
         let (flow, program) = (self.flow, self.program);
-        // Words of the frame. They follow one another where this gives them their places.
+        // Offsets of words in the frame. They are adjacent if this function allocates them.
         let mut words: Vec<u32> = Vec::new();
         for s in flow.needed.iter() {
             let slot = SlotId::from_index(s);
-            // Where headers change, code asks for their validity and varbits' lengths though no operation reads them.
+            // Code that changes headers reads their validity and the lengths of varbits even if no operation does.
             let is_asked = matches!(program.slots[s].kind, SlotKind::Valid(_) | SlotKind::VarbitLength(_));
             let is_read = is_asked || flow.live_at_start.contains(s) && self.has_value(slot);
             if self.placement.slot(slot) == Where::Memory
@@ -622,7 +629,7 @@ impl<'a> Translator<'a, '_> {
         self.facts.lazy_field(slot).is_none() || self.flow.is_dirty(self.facts, &self.facts_now, slot)
     }
 
-    /// The intrinsics of a packet from a port.
+    /// Sets the intrinsics of a packet that was received from a port.
     fn set_intrinsics(&mut self, wanted: &dyn Fn(SlotId) -> bool) {
         for &(which, slot) in self.program.intrinsics.iter().filter(|(_, slot)| wanted(*slot)) {
             let value = match value_at_ingress(which, self.program) {
@@ -633,7 +640,7 @@ impl<'a> Translator<'a, '_> {
         }
     }
 
-    /// The slots that have what the descriptor says of a packet from a port as long as no deparser has run.
+    /// The slots that equal a field of the descriptor for a packet from a port, until a deparser runs.
     fn origins(program: &Program, entry: &EntryPoint) -> Vec<(SlotId, Intrinsic)> {
         if entry.kind != EntryKind::Ingress {
             return Vec::new();
@@ -649,7 +656,8 @@ impl<'a> Translator<'a, '_> {
         origins
     }
 
-    /// A slot that the descriptor has, loaded from there: where few packets come, so that others need not keep it.
+    /// The value of a slot that equals a field of the descriptor, loaded from there. Used on cold paths, so that hot
+    /// ones need not keep it. `None` if the slot is no such slot, or the descriptor may have changed.
     pub fn read_origin(&mut self, slot: SlotId) -> Option<Value> {
         let (_, which) = *self.origins.iter().find(|(origin, _)| *origin == slot)?;
         if !self.is_in_one_go || !self.flow.is_before_deparsers(self.position) {
@@ -662,7 +670,7 @@ impl<'a> Translator<'a, '_> {
         Some(self.mask_word(value, self.program.width(slot)))
     }
 
-    /// One that packets do not share.
+    /// An intrinsic that differs between packets.
     pub fn intrinsic_at_ingress(&mut self, which: Intrinsic) -> Value {
         match which {
             Intrinsic::IngressPort => {
@@ -678,7 +686,7 @@ impl<'a> Translator<'a, '_> {
         }
     }
 
-    /// The code of a phase: from where its packets start to their fates or to where they wait. Without cuts that is all
+    /// Translates a phase: from where its packets start to their fates or to where they wait. Without cuts it is all
     /// blocks of all stages.
     pub fn run_phase(&mut self, number: usize) -> Result<(), Error> {
         let phase = &self.plan.phases[number];
@@ -686,7 +694,7 @@ impl<'a> Translator<'a, '_> {
         self.run(phase.cut.map(|c| self.plan.lookups[c].spot), &phase.nodes)
     }
 
-    /// Whether packets come to so many tables that what few registers there are is better left to lookups.
+    /// Whether the entry point has so many tables that registers are better left to lookups.
     pub fn are_tables_many(&self) -> bool {
         self.has_many_tables
     }
@@ -698,7 +706,8 @@ impl<'a> Translator<'a, '_> {
         tables.collect::<BTreeSet<TableId>>().len() >= TABLES_MANY
     }
 
-    /// The nodes that packets run from a place on, or from the entry's start, each up to where they stop.
+    /// Translates nodes in order, from an operation on or from the start of the entry point; each up to where packets
+    /// stop to wait, if they do.
     pub fn run(&mut self, start: Option<Spot>, run: &[(usize, Option<usize>)]) -> Result<(), Error> {
         let (flow, plan) = (self.flow, self.plan);
         let nodes = &flow.graph.nodes;
@@ -728,7 +737,7 @@ impl<'a> Translator<'a, '_> {
         }
         let packet = self.packet;
         let are_many = self.are_tables_many();
-        // The first block that is made for each node's operations.
+        // The first Cranelift block created for each node's operations.
         let mut own = Vec::with_capacity(run.len());
         for &(n, stop) in run {
             let node = &nodes[n];
@@ -740,9 +749,9 @@ impl<'a> Translator<'a, '_> {
             self.position = node.position;
             self.facts_now = flow.at[n].clone();
             self.known_now.clear();
-            // Where a phase goes on inside a node, operations may have changed what was known at its start.
+            // Where a phase resumes inside a node, earlier operations may have changed what was known at its start.
             for (slot, value) in node.known.iter().filter(|_| start.is_none_or(|s| s.0 != n)) {
-                // In memory it is that already.
+                // A slot in memory has that value already.
                 if self.placement.slot(*slot) != Where::Memory {
                     let value = self.constant(value);
                     self.write_slot(*slot, &value);
@@ -807,7 +816,8 @@ impl<'a> Translator<'a, '_> {
         Ok(())
     }
 
-    /// What an operation assigns is not what it was before. Moves with code have noted what it is now.
+    /// Forgets the known values of slots that an operation assigns. Moves for which code was made have recorded the new
+    /// value.
     fn forget(&mut self, op: &Op, is_done: bool) {
         let is_noted = is_done && matches!(op, Op::Mov { .. });
         if !is_noted && !self.known_now.is_empty() {
@@ -815,14 +825,15 @@ impl<'a> Translator<'a, '_> {
         }
     }
 
-    /// Loads what is clean here and dirty where another path joins.
+    /// Loads the fields that are clean here but dirty at a successor, where another path joins.
     pub fn materialise_for(&mut self, node: usize) {
         let flow = self.flow;
         let turning = flow.turning_dirty(self.program, self.facts, &self.facts_now, &flow.at[node]);
         self.materialise(&turning);
     }
 
-    /// Gives up on a packet that goes round and round: no program may hold a worker for ever.
+    /// Adds steps to those that the packet has spent in loops, and ends it with fate `Endless` above [`ir::STEPS_MAX`],
+    /// so that no program holds a worker forever.
     pub fn charge(&mut self, steps: u32) {
         let spent = self.b.use_var(self.vars.spent);
         let spent = self.add_imm(spent, steps.into());
@@ -859,7 +870,7 @@ impl<'a> Translator<'a, '_> {
         }
     }
 
-    /// Ends a deparser stage: joins emitted headers and payload. Control goes on behind it.
+    /// Ends a deparser stage: joins emitted headers and payload. Code continues after it.
     pub fn leave_stage(&mut self) {
         if self.program.stages[self.entry.stages[self.position].index()].kind == StageKind::Deparser {
             let (flow, facts, program) = (self.flow, self.facts, self.program);
@@ -873,7 +884,7 @@ impl<'a> Translator<'a, '_> {
         }
     }
 
-    /// Three stack buffers for values of up to `bytes` bytes; contents do not survive the next use.
+    /// Three stack buffers for values of up to `bytes` bytes; their contents do not survive the next call.
     pub fn wide_scratch(&mut self, bytes: u32) -> [StackSlot; 3] {
         let scratch = match self.scratch {
             Some(scratch) => scratch,
@@ -886,7 +897,7 @@ impl<'a> Translator<'a, '_> {
         scratch
     }
 
-    /// Makes a stack slot at least `bytes` long.
+    /// Enlarges a stack slot to at least `bytes` bytes.
     pub fn grow(&mut self, slot: StackSlot, bytes: u32) {
         let bytes = bytes.next_multiple_of(8);
         let size = &mut self.b.func.sized_stack_slots[slot].size;

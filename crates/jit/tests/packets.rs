@@ -1,8 +1,8 @@
-//! Parsing and deparsing: random programs on random packets, and the cases that edit mode is about by name.
+//! Parsing and deparsing: random programs on random packets, and named cases of edit mode (deparsing in place).
 //!
 //! A random program has a few headers of random layout (varbits among them), a parser that goes through them in any
 //! order and may loop, a control that modifies, adds and removes headers, and a deparser that emits them in any order,
-//! straight or with branches. Everything obeys the IR's rule that fields of invalid headers are zero.
+//! straight or with branches. All programs keep the IR's rule that fields of invalid headers are zero.
 
 mod common;
 
@@ -25,7 +25,7 @@ struct Generator {
     headers: Vec<HeaderId>,
     metadata: Vec<SlotId>,
     short: u32,
-    /// Many varbits, at any bit and of any width, and deparsers that loop.
+    /// Many varbits, at any bit offset and of any width, and deparsers that loop.
     odd: bool,
 }
 
@@ -61,7 +61,7 @@ impl Generator {
         p.headers[header.index()].fields.iter().filter(|f| f.varbit_length.is_none()).map(|f| p.width(f.slot)).sum()
     }
 
-    /// Fields without varbits.
+    /// The fields that are not varbits.
     fn fields(&self, header: HeaderId) -> Vec<SlotId> {
         let fields = &self.b.program().headers[header.index()].fields;
         fields.iter().filter(|f| f.varbit_length.is_none()).map(|f| f.slot).collect()
@@ -72,7 +72,7 @@ impl Generator {
         fields.iter().find_map(|f| f.varbit_length.map(|l| (f.slot, l)))
     }
 
-    /// A few bits of something that the program may read anywhere.
+    /// An operand of a few bits that the program may read anywhere, and its width.
     fn small(&mut self) -> (Operand, u32) {
         let slot = if self.random.chance(70) {
             let header = *self.random.pick(&self.headers);
@@ -169,7 +169,7 @@ impl Generator {
         stage
     }
 
-    /// Runs `body` where a header is valid.
+    /// Emits `body` in a block that runs only if the header is valid.
     fn if_valid(&mut self, header: HeaderId, body: impl FnOnce(&mut Self)) {
         let valid = self.b.program().headers[header.index()].valid;
         let (then, end) = (self.b.block(""), self.b.block(""));
@@ -275,7 +275,7 @@ impl Generator {
                     }
                 }
                 _ => {
-                    // Validity by assignment, with the fields cleared as the IR wants.
+                    // Validity by assignment, with the fields cleared as the IR requires.
                     let valid = self.b.program().headers[header.index()].valid;
                     self.b.emit(Op::SetInvalid { header });
                     let flag = self.flag();
@@ -315,7 +315,7 @@ impl Generator {
             let bytes = self.some_value(16);
             self.b.emit(Op::Truncate { bytes });
         }
-        // In a loop, or behind one.
+        // The following is inside a loop or after one.
         let mut rounds = None;
         if self.odd && self.random.chance(40) {
             let (count, body) = (self.b.local("round", 8), self.b.block(""));
@@ -399,7 +399,7 @@ fn generate(seed: u64, odd: bool) -> Program {
     g.b.entry(EntryKind::Egress, &[egress, deparser, end]);
     g.b.entry(EntryKind::Deparse, &[deparser, end]);
     if g.random.chance(60) {
-        // All slots are compared; else the compiler may leave out what only deparsing needs.
+        // All slots are compared; otherwise the compiler may omit what only deparsing needs.
         let all = (0..g.b.program().slots.len()).map(SlotId::from_index);
         let all = all.filter(|s| g.b.program().slots[s.index()].kind != ir::SlotKind::Temp).collect();
         g.b.program_mut().field_lists.push((0, all));
@@ -407,7 +407,7 @@ fn generate(seed: u64, odd: bool) -> Program {
     verified(g.b.finish())
 }
 
-/// A record in which headers are valid or not by chance, and fields of invalid ones are zero.
+/// A record in which headers are valid at random, and fields of invalid ones are zero.
 fn random_record(program: &Program, random: &mut Random) -> Vec<u64> {
     let layout = RecordLayout::new(program);
     let mut record = vec![0; layout.words()];
@@ -437,7 +437,7 @@ fn random_record(program: &Program, random: &mut Random) -> Vec<u64> {
     record
 }
 
-/// What the replication engine does before a packet is parsed again.
+/// Does what the replication engine does before a packet is parsed again.
 fn clear_all_but_kept(program: &Program, record: &mut [u64]) {
     let layout = RecordLayout::new(program);
     let kept: Vec<SlotId> = program
@@ -456,7 +456,7 @@ fn check_seed(seed: u64, odd: bool) -> usize {
     if seed.is_multiple_of(3) {
         options.carried_headers_max = 0;
     }
-    // Every other program without one of the optimisations of code generation, or with one alone.
+    // Every other program runs without one of code generation's optimisations, or with a single one.
     if seed.is_multiple_of(2) {
         let all = Optimisation::ALL;
         let one = all[seed as usize / 4 % all.len()];
@@ -465,7 +465,7 @@ fn check_seed(seed: u64, odd: bool) -> usize {
             _ => all.into_iter().filter(|o| *o != one).collect(),
         };
     }
-    // Where slots live is no matter of meaning.
+    // Where slots live must not change the result.
     options.memory_slots = match seed % 5 {
         1 => jit::MemorySlots::EveryOther,
         2 => jit::MemorySlots::Never,
@@ -521,7 +521,7 @@ fn check_seeds(odd: bool) {
     assert!(ends > 5 * seeds as usize, "most packets were dropped: {ends} of {seeds} programs' lived");
 }
 
-/// An outer and an inner header, a tunnel header that may be put between them, and what the control does with them.
+/// An outer and an inner header, a tunnel header that may be inserted between them, and the control's code.
 fn tunnel(control: &str, order: &str) -> String {
     format!(
         r#"program "tunnel"
@@ -615,10 +615,10 @@ fn tunnel_packets() -> Vec<Vec<u8>> {
 
 const IN_ORDER: &str = "  emit o\n  emit t\n  emit i\n";
 
-/// The loads from and the stores to packets in the code of a program, before Cranelift's optimisations, without some of
-/// the optimisations of code generation.
+/// The number of loads from and stores to packets in a program's code, before Cranelift's optimisations, with some of
+/// code generation's optimisations switched off.
 fn packet_accesses(text: &str, without: &[Optimisation]) -> (usize, usize) {
-    // Copies for what is known of packets would be counted too.
+    // Copies of blocks by path state would be counted too.
     let without = without.iter().copied().chain([Optimisation::SplitPaths]).collect();
     let options = jit::Options { keep_text: true, without, ..common::options() };
     let both = Both::with_options(parse(text), &options);
@@ -630,7 +630,7 @@ fn packet_accesses(text: &str, without: &[Optimisation]) -> (usize, usize) {
     (count("load"), count("store"))
 }
 
-/// The stores of a program's code with all optimisations.
+/// The number of stores to packets in a program's code with all optimisations.
 fn packet_stores(text: &str) -> usize {
     packet_accesses(text, &[]).1
 }
@@ -683,14 +683,14 @@ fn one_changed_field_is_one_store() {
 
 #[test]
 fn neighbouring_changed_fields_are_joined() {
-    // 48 + 48 + 16 bits in stores of 8, 4 and 2 bytes; one by one in 4 + 2, 4 + 2, 2.
+    // 48 + 48 + 16 bits in stores of 8, 4 and 2 bytes; separately in 4 + 2, 4 + 2 and 2.
     let swap = "  o.src = mov o.dst\n  o.dst = add o.dst, 48w1\n  o.type = mov 16w7\n  jump b2";
     let swap = tunnel(&format!("  branch o.$valid, b1, b2\nb1:\n{swap}"), IN_ORDER);
     assert_eq!(packet_stores(&swap), 3);
     assert_eq!(packet_accesses(&swap, &[Optimisation::WideStores]).1, 5);
 }
 
-/// A stack of so many elements, of which the first is removed.
+/// A program with a stack of `elements` headers, of which the first is removed.
 fn popped(elements: usize) -> String {
     let mut text = "program \"stack\"\ndrops short\nslot port: 9 metadata\nslot %ok: 1 temp\n".to_string();
     for i in 0..elements {
@@ -813,7 +813,7 @@ fn headers_emitted_in_a_loop() {
     }
 }
 
-/// A parser of `count` headers of `width` bits, and their emission.
+/// A parser of `count` headers of `width` bits, which are emitted again.
 fn long_headers(count: usize, width: u32) -> Program {
     let mut b = Builder::new("long");
     let short = b.drop_reason("short");
@@ -859,7 +859,7 @@ fn long_headers(count: usize, width: u32) -> Program {
 #[test]
 fn values_of_very_many_bits() {
     let mut random = Random::new(8);
-    // Not longer than what a packet buffer takes.
+    // No longer than a packet buffer can hold.
     for (width, bytes) in [(8200, 1027), (10_000, 1252)] {
         let packet = random.bytes(bytes + 5);
         let outcomes = Both::new(long_headers(1, width)).check(&[packet]);
@@ -869,7 +869,7 @@ fn values_of_very_many_bits() {
 
 #[test]
 fn more_headers_than_a_packet_can_take() {
-    // 400 headers of 50 bytes: more than the buffer, of which a packet without them needs nothing.
+    // 400 headers of 50 bytes: more than the buffer holds, but a packet without them needs no room for them.
     let both = Both::new(long_headers(400, 384));
     let mut packet = Random::new(9).bytes(60);
     packet[49] = 2;
@@ -885,10 +885,10 @@ fn a_packet_whose_headers_are_more_than_it_can_take_has_no_room() {
     assert_eq!(outcomes[0].fate, Done::NoRoom);
 }
 
-/// Selects by several fields of a header: those that lie near one another are one comparison, others are not.
+/// Selects by several fields of a header: fields close to one another are one comparison, others are not.
 #[test]
 fn fields_that_lie_near_one_another_are_compared_at_once() {
-    // Width and value of each field; `z` keeps those behind it away from the others, `y` leaves room before them.
+    // Width and value of each field. `z` separates the fields after it from the others; `y` leaves room before them.
     const FIELDS: [(&str, u32, u128); 9] = [
         ("y", 16, 0),
         ("a", 4, 4),
@@ -935,7 +935,7 @@ fn fields_that_lie_near_one_another_are_compared_at_once() {
                 }
                 at += width;
             }
-            // One bit is another, or none; some packets are too short.
+            // One bit is flipped, or none; some packets are too short.
             if i % 4 > 0 {
                 let bit = random.below(136) as usize;
                 all[bit / 8] ^= 1 << (bit % 8);
@@ -944,7 +944,7 @@ fn fields_that_lie_near_one_another_are_compared_at_once() {
             all
         })
         .collect();
-    // Fields, how what the last one is to be differs from its value in each case, and the loads that it takes.
+    // Fields; the XOR of the last one's expected value with its value, by case; the number of loads.
     let selects: [(&[&str], &[u128], usize); 7] = [
         (&["b", "e"], &[0], 1),
         (&["e", "b"], &[0], 1),

@@ -13,10 +13,10 @@ use ir::{Action, BinOp, EntryKind, ExternId, Intrinsic, Key, Op, Operand, Progra
 use ir::{StageKind, Table as IrTable, TableAction, TableId};
 use tables::Runs;
 
-/// Parameters on both sides of every class of widths.
+/// Parameter widths on both sides of every boundary between width classes.
 const PARAMS: [u32; 8] = [1, 9, 48, 64, 65, 128, 129, 200];
 
-/// A program that looks its header's fields up in one table and keeps all that came of it.
+/// A program that looks its header's fields up in one table and stores everything that results.
 fn lookup_program(keys: &[(u32, MatchKind)], entries: Vec<TableEntry>, size: u64, idle_timeout: bool) -> Program {
     let mut b = Builder::new("lookup");
     let bits: u32 = keys.iter().map(|(w, _)| w).sum();
@@ -170,7 +170,7 @@ fn hits(outcomes: &[Outcome]) -> usize {
     outcomes.iter().filter(|o| o.slots.iter().any(|(name, v)| name == "hit" && v.is_true())).count()
 }
 
-/// A program with the engines that its tables have in a switch.
+/// The program with the match engines that its tables have in the switch.
 fn with_engines(program: &Program, options: &jit::Options) -> (Both, Vec<tables::Table>) {
     let mut engines: Vec<tables::Table> = program.tables.iter().map(|table| engine(program, table, false)).collect();
     let both = Both::with_runtime(program.clone(), options, |runtime| {
@@ -181,7 +181,8 @@ fn with_engines(program: &Program, options: &jit::Options) -> (Both, Vec<tables:
     (both, engines)
 }
 
-/// More tables than there are cells in the frame, in batches; each table has one entry, and half of them end with a branch.
+/// More tables than there are cells in the frame, in batches; each table has one entry, and half of them end with a
+/// branch.
 #[test]
 fn hits_and_misses_of_many_tables_add_up() {
     const TABLES: u64 = 24;
@@ -206,7 +207,7 @@ fn hits_and_misses_of_many_tables_add_up() {
         };
     }
     let program = parse(&(text + "}\n"));
-    // Packets go on as long as they hit every other table.
+    // Packets continue as long as they hit every other table.
     let counts = |values: &[u8]| -> Vec<[u64; 2]> {
         let mut counts = vec![[0; 2]; TABLES as usize];
         for value in values {
@@ -231,8 +232,8 @@ fn hits_and_misses_of_many_tables_add_up() {
     }
 }
 
-/// Tables without a key, which count the same packets: behind a hit, behind a miss, behind both, and one of them twice. Most packets
-/// leave no count where they go.
+/// Tables without a key, which count the same packets: after a hit, after a miss, after both, and one of them twice.
+/// Most counts are derived from others and not counted.
 #[test]
 fn hits_and_misses_follow_from_others() {
     let mut text = String::from(
@@ -257,7 +258,7 @@ fn hits_and_misses_follow_from_others() {
     let program = parse(&text);
     for strategy in [jit::Strategy::RunToCompletion, jit::Strategy::Staged] {
         let (both, _engines) = with_engines(&program, &jit::Options { strategy, ..options() });
-        // 7 hits, others miss; a packet of no byte never comes to a table.
+        // The value 7 hits, others miss; an empty packet reaches no table.
         let packets: Vec<Vec<u8>> =
             (0..30).map(|i| vec![if i % 3 == 0 { 7 } else { i }; usize::from(i % 5 > 0)]).collect();
         let mut expected = [[0; 2]; 4];
@@ -449,7 +450,7 @@ fn groups_choose_members_and_empty_ones_miss() {
     let ports: std::collections::BTreeSet<_> = outcomes.iter().map(|o| o.slots[2].1.clone()).collect();
     assert_eq!(ports.len(), 3, "no port, 11, 12");
     assert_eq!(hits(&outcomes), 50);
-    // The first entry was hit by a quarter of the packets; the second one's group is empty.
+    // A quarter of the packets hit the first entry; the second one's group is empty.
     assert_eq!(both.runtime.counter(0)[..2], [[50, 250], [0, 0]]);
 }
 
@@ -568,7 +569,7 @@ fn counters_registers_hashes_and_messages() {
     }
 }
 
-/// What a packet that is copied has of where it came from: the descriptor's word unless the program has given another.
+/// The origin of a packet that is copied: the descriptor's value, unless the program has assigned another.
 #[test]
 fn records_have_what_packets_came_with_or_were_given() {
     let program = |given: &str| {

@@ -1,9 +1,9 @@
-//! Lowers every v1model program in a directory and says how many become well-formed IR.
+//! Lowers every v1model program of a directory and reports how many yield well-formed IR.
 //!
 //! `cargo run -p lower --example lower_corpus -- DIR [--filter TEXT] [--stf] [--print] [--verbose] [-I DIR]...`
 //!
-//! `--stf` takes only programs beside which an STF script lies. `--print` prints the IR. Programs that an earlier stage
-//! refuses are counted apart; so are those for other architectures.
+//! `--stf` restricts it to programs that have an STF script. `--print` prints the IR. Programs that an earlier stage
+//! rejects, and programs for other architectures, are counted separately.
 
 use base::{Severity, SourceMap};
 use std::collections::BTreeMap;

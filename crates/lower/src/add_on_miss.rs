@@ -1,17 +1,18 @@
-//! Tables that packets write: PNA's `add_on_miss`, `pna_idle_timeout` and the functions that go with them, for every
+//! Tables that packets modify: PNA's `add_on_miss`, `pna_idle_timeout` and the functions that belong to them, for every
 //! architecture whose include file declares them.
 //!
 //! | P4 | becomes |
 //! | --- | --- |
 //! | `add_on_miss`, `pna_idle_timeout`, `idle_timeout_with_auto_delete` | [`ir::Dynamic`] |
-//! | `add_entry`, `add_entry_if`, `replace_entry` | `AddEntry`, with the keys as they were looked up |
+//! | `add_entry`, `add_entry_if`, `replace_entry` | `AddEntry`, with the keys of the lookup |
 //! | `restart_expire_timer`, `set_entry_expire_time`, `update_expire_info` (also `_if`) | `RestartTimer` |
 //!
-//! **Timers.** In a table none of whose actions calls one of the functions for timers, each hit begins the entry's time anew, as
-//! in PSA; in others they alone do (PNA, "restart_expire_timer").
+//! **Timers.** If no action of a table calls one of the timer functions, each hit restarts the entry's timer, as in
+//! PSA. Otherwise only these functions do (PNA, "restart_expire_timer").
 //!
-//! **Annotations** of a table: `@expire_time_ms(10000, 30000)` gives the expire times by number, [`EXPIRE_MS`] if it is not
-//! there; `@notify_expired` has the control plane told of entries that end; `@evict_oldest` makes room when the table is full.
+//! **Annotations** of a table: `@expire_time_ms(10000, 30000)` lists the expire times, by profile number; the default
+//! is [`EXPIRE_MS`]. With `@notify_expired` the control plane is notified of entries that expire. With `@evict_oldest`
+//! a full table evicts an entry to make room for a new one.
 //!
 //! Specification: PNA, "Tables with add-on-miss capability", "Table entry idle timeout".
 
@@ -28,20 +29,20 @@ use sema::typed::{self, Callee, InstanceId, find_annotation};
 use sema::{Type, Value};
 use std::rc::Rc;
 
-/// Milliseconds of the expire times of tables without `@expire_time_ms`: those that DPDK's learner tables have, too.
+/// Default expire times in ms, of tables without `@expire_time_ms`; the same as those of DPDK's learner tables.
 pub(crate) const EXPIRE_MS: [u32; 8] = [10_000, 30_000, 60_000, 120_000, 300_000, 43_200_000, 120_000, 120_000];
-/// Most expire times: their numbers have eight bits.
+/// Limit on expire times: their profile numbers have eight bits.
 const PROFILES_MAX: usize = 256;
-/// The longest of them: 20 days, so that a clock of 32 bits measures it.
+/// Limit on an expire time in ms: 20 days, which a 32-bit clock can measure.
 const EXPIRE_MS_MAX: u64 = 20 * 24 * 3600 * 1000;
 
-/// Functions that begin an entry's time anew.
+/// Functions that restart an entry's timer.
 const TIMERS: [&str; 4] =
     ["restart_expire_timer", "set_entry_expire_time", "set_entry_expire_time_if", "update_expire_info"];
-/// Functions that add or change entries: name, and where their arguments begin.
+/// Functions that add or replace entries: the name, and the index of the first argument that describes the entry.
 const ADDS: [(&str, usize); 3] = [("add_entry", 0), ("add_entry_if", 1), ("replace_entry", 0)];
 
-/// The table whose action is being lowered.
+/// The table of the action that is being lowered.
 #[derive(Clone)]
 pub(crate) struct OfTable {
     table: typed::TableId,
@@ -49,7 +50,8 @@ pub(crate) struct OfTable {
     keys: Rc<[Operand]>,
     hit: SlotId,
     entry: SlotId,
-    /// The action, in the table's list; `None` outside of all, where a `switch` goes on with what an action has done.
+    /// Index of the action in the table's list; `None` outside of its actions, such as in a `switch` on what an action
+    /// did.
     listed: Option<usize>,
 }
 
@@ -58,15 +60,15 @@ impl OfTable {
         OfTable { table, info: info.clone(), keys: keys.into(), hit, entry, listed: None }
     }
 
-    /// While this action of the table is lowered.
+    /// The same table, while one of its actions is lowered.
     pub fn in_action(&self, listed: usize) -> OfTable {
         OfTable { listed: Some(listed), ..self.clone() }
     }
 }
 
-// The table.
+// Properties and annotations of tables.
 impl Lowerer<'_> {
-    /// Reads what a table's properties and annotations say of packets that write it.
+    /// Evaluates the properties and annotations by which packets may modify a table.
     pub fn dynamic_table(&mut self, table: &typed::Table, instance: InstanceId, id: ir::TableId) {
         let flag = |name: &str| {
             let property = table.property(name)?;
@@ -87,7 +89,7 @@ impl Lowerer<'_> {
             (false, false) => Expiry::Never,
         };
         let has_timers = self.calls_timers(table);
-        // Where only the control plane adds entries and every hit counts, it is a table as any other.
+        // If only the control plane adds entries and every hit restarts the timer, the table is an ordinary one.
         if !(add_on_miss || deletes || notifies && has_timers) {
             return;
         }
@@ -126,7 +128,7 @@ impl Lowerer<'_> {
         described.dynamic = Some(dynamic);
     }
 
-    /// Whether an action of the table calls a function for timers.
+    /// Whether an action of the table calls one of the timer functions.
     fn calls_timers(&self, table: &typed::Table) -> bool {
         let mut found = false;
         for listed in &table.actions {
@@ -158,9 +160,9 @@ impl Lowerer<'_> {
     }
 }
 
-// The functions.
+// Extern functions.
 impl Lowerer<'_> {
-    /// A call of one of the functions; `None` if the name is no such function's.
+    /// Lowers a call of one of the functions; `None` if `name` is not one of them.
     pub fn add_on_miss_function(&mut self, name: &str, call: &ExternCall<'_>) -> Option<Tree> {
         if let Some((_, first)) = ADDS.iter().find(|(add, _)| *add == name) {
             return Some(self.add_entry(name, *first, call));
@@ -202,7 +204,7 @@ impl Lowerer<'_> {
         self.b.switch_to(done);
     }
 
-    /// The table whose timers a function is for.
+    /// The table to whose entry a timer function applies; reports an error if there is none.
     fn timed_table(&mut self, name: &str, span: Span) -> Option<OfTable> {
         let of = self.of_table.clone().filter(|of| of.listed.is_some());
         let expires = |of: &OfTable| {
@@ -226,10 +228,11 @@ impl Lowerer<'_> {
         self.p.tables[of.table.index()].name.to_string()
     }
 
-    /// `add_entry` and its like; its arguments begin at `first`, in front of them is a condition.
+    /// Lowers `add_entry`, `add_entry_if` or `replace_entry`. The entry's arguments begin at index `first`; any
+    /// argument before that is a condition.
     fn add_entry(&mut self, name: &str, first: usize, call: &ExternCall<'_>) -> Tree {
         let replace = name == "replace_entry";
-        // What the call gives: whether it failed in one bit, or whether it was done as a Boolean.
+        // The result: a Boolean says whether the call succeeded; a number is 1 if it failed.
         let is_bool = matches!(self.p.types.underlying(&call.call.result), Type::Bool);
         let width = self.scalar_width(&call.call.result).unwrap_or(0).max(1);
         let failed = self.b.temp(1);
@@ -259,7 +262,8 @@ impl Lowerer<'_> {
         Tree::Leaf(self.b.resize_u(width, failed))
     }
 
-    /// The table, the action's place in its list and the arguments of an entry that a call adds; messages if there is none.
+    /// The table, the action's index in its list, and the arguments of the entry that a call adds. Reports an error and
+    /// returns `None` if the call is invalid.
     fn entry_to_add(
         &mut self,
         name: &str,
@@ -284,7 +288,7 @@ impl Lowerer<'_> {
         let table = &p.tables[of.table.index()];
         let dynamic = self.b.program().tables[of.info.table.index()].dynamic.clone();
         if !dynamic.is_some_and(|d| d.add_on_miss) {
-            // What is wrong with the table itself has been told.
+            // The error in the table itself has been reported already.
             let property = table.property("add_on_miss");
             let asks = property.and_then(|p| self.p.eval(&p.value, self.env.instance)?.as_bool());
             if asks != Some(true) {
@@ -332,8 +336,8 @@ impl Lowerer<'_> {
         Some((of, index as u32, args))
     }
 
-    /// The values of the action data of an entry that a call adds: a structure with a field for each parameter, a list of as many
-    /// values, or the value of the only one.
+    /// The action data of the entry that a call adds. The argument is a structure with a field for each parameter, a
+    /// list of as many values, or the value of the only parameter.
     fn entry_args(
         &mut self,
         table: &typed::Table,

@@ -1,7 +1,8 @@
-//! What lowering asks of an architecture.
+//! The interface between lowering and the architectures.
 //!
-//! The core lowers P4_16 itself and the externs of `core.p4`; all other externs and the table properties that name them
-//! are an architecture's. Arguments are evaluated before the architecture is asked, so its methods only emit.
+//! The core lowers P4_16 itself and the externs of `core.p4`. All other externs, and the table properties that refer to
+//! them, belong to an architecture. Arguments are evaluated before its methods are called, so these only emit
+//! operations.
 
 use crate::context::Lowerer;
 use crate::path::Place;
@@ -9,9 +10,9 @@ use crate::tree::Tree;
 use ir::SlotId;
 use sema::typed::{Call, InstanceId, Table};
 
-/// A call of an extern with its arguments evaluated.
+/// A call of an extern whose arguments have been evaluated.
 pub(crate) struct ExternCall<'a> {
-    /// The call: types, constants, places.
+    /// The typed call, with types, constants and source positions.
     pub call: &'a Call,
     /// One per parameter.
     pub args: Vec<ExternArg>,
@@ -19,11 +20,11 @@ pub(crate) struct ExternCall<'a> {
 
 /// An evaluated argument.
 pub(crate) enum ExternArg {
-    /// Of an `in` or directionless parameter.
+    /// For an `in` or directionless parameter.
     In(Tree),
-    /// Of an `out` or `inout` parameter.
+    /// For an `out` or `inout` parameter.
     Out(Place),
-    /// Not given, or `_`.
+    /// No argument, or `_`.
     Absent,
 }
 
@@ -36,7 +37,7 @@ impl ExternCall<'_> {
         }
     }
 
-    /// The place of argument `i`.
+    /// The place to which argument `i` is written.
     pub fn place(&self, i: usize) -> Option<&Place> {
         match self.args.get(i) {
             Some(ExternArg::Out(place)) => Some(place),
@@ -45,45 +46,45 @@ impl ExternCall<'_> {
     }
 }
 
-/// What a table property means.
+/// The meaning of a table property.
 pub(crate) enum TableProperty {
-    /// The table's action profile or selector.
+    /// An action profile or action selector.
     Implementation,
     /// A direct counter.
     Counters,
     /// A direct meter.
     Meters,
-    /// An object whose `size` is the table's.
+    /// An object whose `size` is the size of the table.
     Capacity,
-    /// `true` when entries may time out.
+    /// Whether entries have an idle timeout.
     IdleTimeout,
-    /// What runs where an entry's group is empty.
+    /// The action that runs when the entry's group is empty.
     EmptyGroupAction,
-    /// Known and without effect here.
+    /// Known, but without effect.
     Ignored,
-    /// Not of this architecture.
+    /// Not a property of this architecture.
     Unknown,
 }
 
-/// An architecture.
+/// An architecture: it lowers calls of its externs and interprets its table properties.
 pub(crate) trait Architecture {
-    /// Declares an extern instance, if it is one with state.
+    /// Declares an extern instance, if it has state.
     fn declare(&mut self, cx: &mut Lowerer<'_>, instance: InstanceId);
     /// Emits a call of an extern function.
     fn function(&mut self, cx: &mut Lowerer<'_>, name: &str, call: &ExternCall<'_>) -> Tree;
     /// Emits a call of an extern's method.
     fn method(&mut self, cx: &mut Lowerer<'_>, instance: InstanceId, method: &str, call: &ExternCall<'_>) -> Tree;
-    /// An instance of a parser or control is applied: emits what begins anew with it.
+    /// Called when an instance of a parser or control is applied: emits what must be initialised for each application.
     fn enter(&mut self, _: &mut Lowerer<'_>, _block: InstanceId) {}
-    /// Whether direct counters count and direct meters run at each lookup; else they do where actions call them.
+    /// Whether direct counters count and direct meters run at each lookup; otherwise they do so when actions call them.
     fn runs_direct_at_lookup(&self) -> bool {
         true
     }
-    /// A table with a direct meter was applied: emits what the architecture does with the colour of a hit besides what
-    /// actions do.
+    /// Called when a table with a direct meter has been applied: emits how the architecture handles the colour of a
+    /// hit, apart from what actions do.
     fn direct_meter(&mut self, cx: &mut Lowerer<'_>, table: &Table, meter: ir::ExternId, hit: SlotId, colour: SlotId);
-    /// Says what a table property means.
+    /// The meaning of a table property.
     fn table_property(&self, name: &str) -> TableProperty;
-    /// The slot that has the packet's length in bytes.
+    /// The slot with the packet's length in bytes.
     fn packet_length(&self) -> Option<SlotId>;
 }

@@ -1,13 +1,12 @@
-//! What ebpf_model, ubpf_model and xdp_model have in common: a program in front of a port, for which a packet passes or
-//! does not.
+//! What ebpf_model, ubpf_model and xdp_model have in common: a program attached to a port that passes or drops packets.
 //!
-//! - A packet that *passes* leaves by the port that the include file's `PASS_PORT` says, an expression of the port that it
-//!   came in by. By default it is that port, as in the test benches of the reference compiler's back ends.
-//! - A parser that rejects ends the program. What becomes of the packet is each model's.
+//! - A packet that *passes* leaves by the port that `PASS_PORT` of the include file returns for the ingress port. By
+//!   default that is the ingress port itself, as in the test benches of the reference compiler's back ends.
+//! - If the parser rejects, the program ends; each model defines what becomes of the packet.
 //!
-//! The models are in `ebpf.rs`, `ubpf.rs` and `xdp.rs`; their externs in `bpf/externs.rs`.
+//! The models are in `ebpf.rs`, `ubpf.rs` and `xdp.rs`; their externs are in `bpf/externs.rs`.
 //!
-//! Reference for behaviour: the models' include files and the back ends `ebpf` and `ubpf` of p4c.
+//! Reference for behaviour: the models' include files, and the back ends `ebpf` and `ubpf` of p4c.
 
 mod externs;
 mod lookup3;
@@ -24,20 +23,20 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Counter of packets that the program does not let pass.
+/// Drop reason of packets that the program drops.
 pub(crate) const FILTER_DROP: &str = "filter drop";
-/// Counter of packets that the program ends as an error.
+/// Drop reason of packets for which the program ends with an error.
 pub(crate) const FILTER_ABORT: &str = "filter abort";
-/// Counter of packets that the parser rejects.
+/// Drop reason of packets that the parser rejects.
 pub(crate) const PARSER_REJECT: &str = "parser reject";
 
-/// The function of the include files that says by which port a packet that passes leaves.
+/// The include files' function from the ingress port to the egress port of packets that pass.
 const PASS_PORT: &str = "__pass_port";
 
-/// Bits of a port, and of a packet's length.
+/// Width of a port and of a packet's length, in bits.
 const PORT_WIDTH: u32 = 32;
 
-/// Which model a program is for.
+/// The model that a program is written for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Model {
     Ebpf,
@@ -46,7 +45,7 @@ pub(crate) enum Model {
 }
 
 impl Model {
-    /// The name in messages.
+    /// The name of the model in messages.
     pub fn name(self) -> &'static str {
         match self {
             Model::Ebpf => "ebpf_model",
@@ -56,7 +55,7 @@ impl Model {
     }
 }
 
-/// Which block is being lowered.
+/// The block that is being lowered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     Parser,
@@ -64,34 +63,35 @@ pub(crate) enum Role {
     Deparser,
 }
 
-/// What the blocks and the externs share.
+/// State shared by the blocks and the externs.
 pub(crate) struct State {
     pub model: Model,
     pub role: Role,
-    /// The port that the packet came in by.
+    /// The ingress port.
     pub input_port: SlotId,
-    /// Bytes of the packet as received.
+    /// Length of the received packet in bytes.
     pub packet_length: SlotId,
     /// Whether the parser has accepted.
     pub accepted: SlotId,
     /// ubpf_model: whether `mark_to_drop` was called.
     pub drop: Option<SlotId>,
-    /// ubpf_model: what `truncate` cuts to; 0 for nothing.
+    /// ubpf_model: the length to which `truncate` cuts, in bytes; 0 if it does not.
     pub truncate: Option<SlotId>,
-    /// Microseconds since the switch started, if somebody asks.
+    /// Microseconds since the switch started, if the program uses it.
     pub now: Option<SlotId>,
 }
 
 pub(crate) type Shared = Rc<RefCell<State>>;
 
-/// The instances that `main` is made from: a parser, then controls.
+/// The constructor arguments of `main`: a parser, then controls.
 pub(crate) struct Blocks {
     pub parser: (ParserId, InstanceId),
     pub controls: Vec<(ControlId, InstanceId)>,
 }
 
 impl Blocks {
-    /// The blocks of a package with the given numbers of parameters, the parser's first.
+    /// The blocks of a package; `params` are their numbers of parameters, the parser's first. Reports an error if they
+    /// differ.
     pub fn find(cx: &mut Lowerer<'_>, main: &Instance, package: &str, params: &[usize]) -> Option<Blocks> {
         let p = cx.p;
         let instance = |i: usize| main.args.get(i).and_then(|a| a.value.as_instance());
@@ -121,12 +121,12 @@ impl Blocks {
         Some(Blocks { parser, controls })
     }
 
-    /// The parser as declared.
+    /// The declaration of the parser.
     pub fn parser<'p>(&self, p: &'p TypedProgram) -> &'p Parser {
         &p.parsers[self.parser.0.index()]
     }
 
-    /// Control number `i` as declared.
+    /// The declaration of control `i`.
     pub fn control<'p>(&self, p: &'p TypedProgram, i: usize) -> &'p Control {
         &p.controls[self.controls[i].0.index()]
     }
@@ -136,8 +136,8 @@ fn plural(n: usize, what: &str) -> String {
     if n == 1 { format!("one {what}") } else { format!("{n} {what}s") }
 }
 
-/// Makes the slots that every model has and declares externs and tables. `named`: slots of the program's own metadata that
-/// stand for the port and the length.
+/// Creates the slots that all models have, and declares externs and tables. `named` has slots of the program's own
+/// metadata that are used for the port and the length.
 pub(crate) fn begin(cx: &mut Lowerer<'_>, model: Model, named: &HashMap<String, SlotId>) -> Shared {
     let mut slot = |name: &str, which: Intrinsic| {
         let slot = named.get(name).copied().unwrap_or_else(|| cx.b.metadata(format!("${name}"), PORT_WIDTH));
@@ -156,7 +156,7 @@ pub(crate) fn begin(cx: &mut Lowerer<'_>, model: Model, named: &HashMap<String, 
     shared
 }
 
-/// The stage of the parser; it notes whether it accepts.
+/// The parser's stage, which records whether the parser accepts.
 pub(crate) fn parser_stage(cx: &mut Lowerer<'_>, shared: &Shared, blocks: &Blocks, values: Vec<Binding>) -> StageId {
     let (id, instance) = blocks.parser;
     let parser = &cx.p.parsers[id.index()];
@@ -179,7 +179,7 @@ pub(crate) fn parser_stage(cx: &mut Lowerer<'_>, shared: &Shared, blocks: &Block
     stage
 }
 
-/// The stage of control number `i`; `end` puts code behind it.
+/// The stage of control `i`; `end` appends code to it.
 pub(crate) fn control_stage(
     cx: &mut Lowerer<'_>,
     shared: &Shared,
@@ -208,7 +208,7 @@ pub(crate) fn control_stage(
     stage
 }
 
-/// A stage of the architecture's own.
+/// A stage of the architecture itself.
 pub(crate) fn glue(cx: &mut Lowerer<'_>, name: &str, code: impl FnOnce(&mut Lowerer<'_>)) -> StageId {
     let stage = cx.open_stage(name, StageKind::Control);
     code(cx);
@@ -216,14 +216,14 @@ pub(crate) fn glue(cx: &mut Lowerer<'_>, name: &str, code: impl FnOnce(&mut Lowe
     stage
 }
 
-/// A block's environment: what its parameters stand for.
+/// The environment of a block whose parameters are bound to `values`.
 pub(crate) fn bound(cx: &Lowerer<'_>, instance: InstanceId, params: &[Param], values: Vec<Binding>) -> Env {
     let mut env = cx.instance_env(instance);
     env.bindings.extend(params.iter().map(|p| p.local).zip(values));
     env
 }
 
-/// Ends the packet here where a condition does not hold.
+/// Runs `end`, which ends the packet's path, unless a condition holds.
 pub(crate) fn unless(cx: &mut Lowerer<'_>, cond: Operand, end: impl FnOnce(&mut Lowerer<'_>)) {
     let (go_on, other) = (cx.b.block(""), cx.b.block(""));
     cx.b.branch(cond, go_on, other);
@@ -238,7 +238,7 @@ pub(crate) fn drop(cx: &mut Lowerer<'_>, reason: &str) {
     cx.b.fate(Fate::Drop(reason));
 }
 
-/// The port by which a packet that passes leaves.
+/// The egress port of a packet that passes.
 pub(crate) fn pass_port(cx: &mut Lowerer<'_>, input_port: SlotId) -> Operand {
     cx.library_function(PASS_PORT, input_port.into()).unwrap_or(input_port.into())
 }
@@ -253,20 +253,20 @@ pub(crate) fn writes(cx: &Lowerer<'_>, stage: StageId, slot: SlotId) -> bool {
     writes
 }
 
-/// The way in.
+/// Declares an entry point.
 pub(crate) fn entry(cx: &mut Lowerer<'_>, kind: EntryKind, stages: &[StageId]) {
     cx.b.set_span(Span::NONE);
     cx.b.entry(kind, stages);
 }
 
-/// Slots of a struct's scalar fields by their names.
+/// The slots of a struct's scalar fields, by name.
 pub(crate) fn named_slots(cx: &Lowerer<'_>, ty: &sema::Type, tree: &Tree) -> HashMap<String, SlotId> {
     let Some(info) = cx.p.types.struct_info(ty) else { return HashMap::new() };
     let fields = info.fields.iter().zip(tree.children());
     fields.filter_map(|(f, t)| Some((f.name.to_string(), t.operand().slot()?))).collect()
 }
 
-/// Whether a package has a name and number of parameters.
+/// Whether the package of `main` has this name and number of parameters.
 pub(crate) fn is_package(program: &TypedProgram, main: &Instance, name: &str, params: usize) -> bool {
     let InstanceOf::Package(id) = main.of else { return false };
     let declared = &program.types.block_types[id.index()];

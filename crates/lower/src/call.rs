@@ -1,13 +1,17 @@
-//! Calls: functions, actions, controls and parsers are inlined; externs go to the core or to the architecture.
+//! Calls. Functions, actions, controls and parsers are inlined; extern calls are lowered by the core or the
+//! architecture.
 //!
-//! **Copy-in/copy-out** (P4_16, "Calling convention"). A parameter stands directly for its argument where nobody can
-//! tell: an `out` or `inout` argument that is a whole variable or struct field (not a header's field, whose writes are
-//! guarded, and not bits), and that overlaps no `out` or `inout` argument before it; an `in` argument that overlaps none of those.
-//! Copies are written back in the order of parameters, so where arguments overlap the last one wins. An
-//! action sees its control's variables besides its parameters, so there the argument's variable must also not be named
-//! by the action's body. Otherwise the parameter is a variable of its own, copied in and out.
+//! **Copy-in/copy-out** (P4_16, "Calling convention"). A parameter is bound directly to its argument's storage if that
+//! is indistinguishable from copying:
+//! - an `out` or `inout` argument, if it is a whole variable or struct field (not a bit slice, and not a field of a
+//!   header, whose writes are guarded) that overlaps no earlier `out` or `inout` argument;
+//! - an `in` argument, if it overlaps no `out` or `inout` argument that is bound directly.
 //!
-//! `exit` runs the copies out of all callers on its way.
+//! Copies are written back in the order of the parameters, so the last of several overlapping arguments wins. An action
+//! also sees the variables of its control; an argument is then bound directly only if the action's body does not name
+//! its variable. In all other cases the parameter is a variable of its own, copied in and out.
+//!
+//! `exit` performs the copy-out of all callers that it leaves.
 
 use crate::arch::{ExternArg, ExternCall};
 use crate::codes;
@@ -31,11 +35,11 @@ enum Given {
     Place(Option<Place>),
 }
 
-/// Gives action data their values; by parameter number among all parameters.
+/// Provides action data: the value of a parameter, given its index among all parameters.
 pub(crate) type DataSource<'a> = &'a mut dyn FnMut(&mut Lowerer<'_>, usize) -> Tree;
 
 impl Lowerer<'_> {
-    /// Lowers a call; the tree is its result.
+    /// Lowers a call; returns its result.
     pub fn call(&mut self, call: &Call) -> Tree {
         let saved = self.b.set_span(call.span);
         let result = match &call.callee {
@@ -190,7 +194,7 @@ impl Lowerer<'_> {
         let mut result = Tree::Nothing;
         self.inline(&function.params, args, env, None, None, span, |cx| {
             result = match function.body.stmts.split_last() {
-                // The usual shape: one `return` at the end needs neither a variable nor a jump.
+                // The common case: a single `return` at the end needs neither a variable nor a jump.
                 Some((last, rest)) if !rest.iter().any(has_return) && matches!(last.kind, StmtKind::Return(_)) => {
                     cx.stmts(rest);
                     match &last.kind {
@@ -217,8 +221,8 @@ impl Lowerer<'_> {
         result
     }
 
-    /// What a function of an include file that returns one expression gives for a value; `None` if the file has no such
-    /// function, as another's of the same name.
+    /// Inlines a one-parameter function of an include file that only returns an expression. `None` if there is no such
+    /// function, for example because the program has another one of that name.
     pub fn library_function(&mut self, name: &str, value: Operand) -> Option<Operand> {
         let p = self.p;
         let function = p.functions.iter().find(|f| &*f.name == name)?;
@@ -232,7 +236,7 @@ impl Lowerer<'_> {
         Some(result)
     }
 
-    /// Lowers a body whose `return` leads to its end.
+    /// Lowers a body; its `return` statements jump to its end.
     pub fn returning(&mut self, result: Option<Tree>, body: impl FnOnce(&mut Self)) {
         let join = self.new_join("");
         let outer = self.ret.replace(ReturnTarget { join, result });
@@ -252,7 +256,8 @@ impl Lowerer<'_> {
         self.mark(Mark::Action(action.control_name.qualified(path)));
     }
 
-    /// Lowers an action's body. `data` gives the action data when a table runs it; else all arguments are given.
+    /// Inlines an action's body. `data` provides the action data when a table runs it; otherwise all arguments are in
+    /// `args`.
     pub fn inline_action(&mut self, id: ActionId, args: &[Arg], data: Option<DataSource<'_>>, span: Span) {
         let p = self.p;
         let action = &p.actions[id.index()];
@@ -281,7 +286,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The environment of an instance's body.
+    /// The environment for the body of an instance.
     pub fn instance_env(&self, instance: InstanceId) -> Env {
         let info = self.p.instance(instance);
         let (frame, name) = match info.of {
@@ -305,7 +310,7 @@ impl Lowerer<'_> {
         self.inline(&control.params, args, env, None, None, span, |cx| cx.control_body(id));
     }
 
-    /// Tells the architecture that the current instance is applied.
+    /// Notifies the architecture that the current instance is applied.
     pub fn enter_instance(&mut self) {
         let mut arch = self.arch.take();
         if let (Some(arch), Some(instance)) = (&mut arch, self.env.instance) {
@@ -314,7 +319,7 @@ impl Lowerer<'_> {
         self.arch = arch;
     }
 
-    /// Variables and `apply` block of the current control.
+    /// Lowers the variables and the `apply` block of the current control.
     pub fn control_body(&mut self, id: ControlId) {
         let p = self.p;
         let control = &p.controls[id.index()];
@@ -339,8 +344,8 @@ impl Lowerer<'_> {
         });
     }
 
-    /// Evaluates arguments in the current environment, binds parameters in `env`, lowers `body` there, copies out.
-    /// `shared`: the body sees the caller's variables, and names these.
+    /// Evaluates arguments in the current environment, binds parameters in `env`, lowers `body` there, and copies out.
+    /// `shared`: the caller's variables that the body names, if it can see them.
     #[allow(clippy::too_many_arguments, reason = "the one place where all of a call comes together")]
     fn inline(
         &mut self,
@@ -358,8 +363,8 @@ impl Lowerer<'_> {
         let given = self.arguments(params, args, &mut data);
         let named = |e: &Expr| shared.as_ref().is_some_and(|shared| names_any(e, shared));
 
-        // Places that parameters may stand for: whole variables that overlap no earlier argument that is written. One that overlaps a later
-        // argument may, because that one is copied back behind it.
+        // Whether a parameter can be bound directly to its argument: a whole variable that overlaps no earlier argument
+        // that is written. It may overlap a later one, because that one is copied back afterwards.
         let mut written: HashSet<SlotId> = HashSet::new();
         let mut earlier: HashSet<SlotId> = HashSet::new();
         let mut direct = vec![false; given.len()];
@@ -393,7 +398,7 @@ impl Lowerer<'_> {
                     env.bindings.insert(param.local, Binding::Tree(tree));
                 }
                 Given::Place(place) => {
-                    // Of an action called by an action of the same control, an outer binding may be there.
+                    // When an action calls another action of the same control, an outer binding may exist.
                     env.bindings.remove(&param.local);
                     copies.push((param.local, place, param.direction));
                 }
@@ -475,7 +480,7 @@ impl Lowerer<'_> {
         given
     }
 
-    /// The control's variables that an action names, by itself or in actions that it calls.
+    /// The variables of the control that an action names, itself or in actions that it calls.
     fn locals_of_action(&mut self, id: ActionId) -> Rc<HashSet<LocalId>> {
         if let Some(known) = self.action_locals.get(&id) {
             return known.clone();

@@ -1,8 +1,8 @@
-//! Removes blocks that nothing reaches: code behind `exit` and `return`, states that no transition names.
+//! Removes unreachable blocks, such as code behind `exit` and `return` and parser states that no transition names.
 
 use ir::{BlockId, Cfg, Stage};
 
-/// Keeps the reachable blocks of a stage, in their order.
+/// Removes the unreachable blocks of a stage; the others keep their order.
 pub fn drop_unreachable(stage: &mut Stage) {
     let cfg = Cfg::new(stage);
     let mut next = 0;

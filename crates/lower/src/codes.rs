@@ -1,47 +1,47 @@
-//! Codes of the diagnostics of lowering: one for each kind of mistake, never reused. The text of `sluice explain` for each
-//! is in `crates/frontend/explain/`.
+//! Diagnostic codes of lowering: one for each kind of mistake, never reused. The texts of `sluice explain` are in
+//! `crates/frontend/explain/`.
 
-/// No `main`.
+/// The program has no `main`.
 pub const NO_MAIN: &str = "E0601";
-/// The package of `main` is not known.
+/// The package type of `main` is unknown.
 pub const UNKNOWN_ARCHITECTURE: &str = "E0602";
-/// An extern function, object or method that the architecture does not map.
+/// The architecture does not support an extern function, object or method.
 pub const UNSUPPORTED_EXTERN: &str = "E0603";
-/// An extern is used where or how it has no meaning.
+/// An extern is used in a place or a manner that has no meaning.
 pub const EXTERN_MISUSE: &str = "E0604";
-/// A type whose values cannot be kept or moved at run time.
+/// Values of this type cannot be stored or copied at run time.
 pub const UNSUPPORTED_TYPE: &str = "E0605";
-/// An expression that cannot be computed at run time.
+/// An expression cannot be evaluated at run time.
 pub const UNSUPPORTED_EXPRESSION: &str = "E0606";
-/// A table property, key, action or entry that cannot be mapped.
+/// A table property, key, action or entry is not supported.
 pub const UNSUPPORTED_TABLE: &str = "E0607";
 /// A value that must be known at compile time is not, or is out of range.
 pub const NOT_CONSTANT: &str = "E0608";
-/// A header that cannot be extracted or emitted.
+/// A header cannot be extracted or emitted.
 pub const UNSUPPORTED_HEADER: &str = "E0609";
-/// A statement that has no meaning here.
+/// A statement is not allowed here.
 pub const MISPLACED: &str = "E0610";
-/// A program that grows too large when everything is inlined.
+/// The program is too large once everything is inlined.
 pub const TOO_LARGE: &str = "E0611";
-/// A table of which packets cannot change entries says that they do.
+/// A table declares that packets modify its entries, but cannot have such entries.
 pub const NOT_DYNAMIC: &str = "E0620";
-/// Entries or timers of a table are to be changed where or how that is not possible.
+/// Entries or timers of a table cannot be modified here, or not in this manner.
 pub const WRITES_NO_TABLE: &str = "E0621";
-/// An extern call that does nothing here.
+/// An extern call has no effect.
 pub const NO_EFFECT: &str = "W0601";
-/// A block of the package has another number of parameters than the architecture gives it.
+/// A block of the package has a different number of parameters than the architecture passes.
 pub const BLOCK_PARAMETERS: &str = "E0612";
-/// Metadata is written where that has no effect.
+/// A write to metadata has no effect.
 pub const WRITTEN_IN_VAIN: &str = "W0606";
 /// A table property that the architecture does not know.
 pub const UNKNOWN_PROPERTY: &str = "W0602";
 /// Two entries of a table have the same key.
 pub const ENTRY_TWICE: &str = "W0603";
-/// A `selector` key in a table without action selector.
+/// A `selector` key in a table without an action selector.
 pub const IDLE_SELECTOR_KEY: &str = "W0604";
-/// Tables share an action profile, and not all of them list an action.
+/// Tables share an action profile, but not all of them list an action.
 pub const NOT_IN_ALL_TABLES: &str = "W0607";
-/// What a checksum is given does not fill its words.
+/// The input of a checksum is padded because it does not fill whole words.
 pub const PADDED: &str = "W0608";
-/// A match field of OpenFlow is not declared as one can be.
+/// An OpenFlow match field is declared incorrectly.
 pub const MATCH_FIELD: &str = "E0622";

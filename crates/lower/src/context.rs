@@ -1,9 +1,10 @@
-//! The state of lowering: the program being read, the one being built, and where we are.
+//! The state of lowering: the program that is read, the program that is built, and the current position.
 //!
-//! - [`Env`]: whose body is being lowered: its frame, instance, and what its parameters stand for.
-//! - [`Join`]: a block that several paths lead to; it is made when the first path jumps to it, so that code without
+//! - [`Env`]: the body that is being lowered: its frame, its instance, and the bindings of its parameters.
+//! - [`Join`]: a block where several paths meet. It is created when the first path jumps to it, so that code without
 //!   `return`, `exit` or `break` stays in one block.
-//! - *Facts*: headers known to be valid at this point, by validity slot. They spare guards; they are merged at joins.
+//! - *Facts*: the headers known to be valid on the current path, by validity slot. They make guards unnecessary. A join
+//!   keeps the intersection of its paths' facts.
 
 use crate::add_on_miss::OfTable;
 use crate::arch::Architecture;
@@ -20,58 +21,58 @@ use sema::typed::{ActionId, ExprKind, FrameId, InstanceId, LocalId, TableId, Val
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
-/// Most operations, blocks and slots of a program as lowered, with everything inlined. The largest program of the reference
-/// compiler's corpus, switch.p4, has 10,000, so this is fifty times as much; DASH has 2,500, fabric.p4 1,300. At the limit lowering and
-/// optimising take a few seconds and about half a gigabyte.
+/// Limit on operations, blocks and slots of a lowered program, with everything inlined. The largest program of the
+/// reference compiler's corpus, switch.p4, has 10,000 (the limit is fifty times that), DASH 2,500, fabric.p4 1,300. At
+/// the limit, lowering and optimising take a few seconds and about 0.5 GB.
 pub const SIZE_LIMIT: usize = 1 << 19;
 
-/// Bits of the widest value that machine code computes with.
+/// Limit on the width of a value, in bits; machine code computes with no wider ones.
 pub const WIDTH_LIMIT: u32 = 1 << 16;
 
-/// Most calls and applications that are inlined in a program: calls of calls multiply.
+/// Limit on inlined calls and applications of a program: nested calls multiply.
 const INLINE_LIMIT: usize = 100_000;
 
-/// Most statements and expressions that are lowered, each once for each time that it is inlined: those that become no operation
-/// take time, too. Sixteen for each operation.
+/// Limit on lowered statements and expressions, counted each time they are inlined; those that emit no operation take
+/// time as well. It allows sixteen for each operation.
 const STEPS_LIMIT: usize = 1 << 23;
 
-/// Facts that count as one unit of the budget when a join keeps them.
+/// Number of facts kept at a join that cost one unit of the budget.
 const FACTS_PER_UNIT: usize = 64;
 
-/// Most places that are named when a program is too large.
+/// Maximum number of source positions listed when a program is too large.
 const CULPRITS_MAX: usize = 3;
 
-/// What a variable or parameter stands for.
+/// What a variable or parameter is bound to.
 #[derive(Clone, Debug)]
 pub(crate) enum Binding {
     /// A value or storage.
     Tree(Tree),
-    /// The parser's packet.
+    /// The parser's `packet_in`.
     PacketIn,
-    /// The deparser's packet.
+    /// The deparser's `packet_out`.
     PacketOut,
-    /// An extern object given as a run-time argument.
+    /// An extern object passed as a run-time argument.
     Instance(InstanceId),
-    /// A parameter of type `int` or `string`: known wherever it is called.
+    /// The value of a parameter of type `int` or `string`, which is known at each call.
     Known(sema::Value),
-    /// An extern object that is not part of the program; its name.
+    /// An extern object that is not part of the program, by name.
     Outside(Rc<str>),
 }
 
-/// The body being lowered.
+/// The environment of the body that is being lowered.
 #[derive(Clone, Debug)]
 pub(crate) struct Env {
-    /// Its variables.
+    /// The frame of its variables.
     pub frame: FrameId,
-    /// Its instance; `None` for functions and top-level actions.
+    /// The instance it belongs to; `None` for functions and top-level actions.
     pub instance: Option<InstanceId>,
-    /// Prefix of its variables' slots.
+    /// Name prefix of its variables' slots.
     pub prefix: Rc<str>,
-    /// What parameters stand for, by local; others have storage of their own.
+    /// Bindings of parameters, by local; other locals have storage of their own.
     pub bindings: HashMap<LocalId, Binding>,
 }
 
-/// A block that paths lead to.
+/// A block where paths meet.
 #[derive(Debug)]
 struct JoinState {
     label: &'static str,
@@ -79,99 +80,100 @@ struct JoinState {
     facts: Option<Facts>,
 }
 
-/// Names a [`JoinState`].
+/// An index of a [`JoinState`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Join(usize);
 
-/// Validity slots known to be 1.
+/// Validity slots that are known to be 1.
 pub(crate) type Facts = BTreeSet<SlotId>;
 
-/// Where `return` goes.
+/// The target of `return`.
 #[derive(Clone, Debug)]
 pub(crate) struct ReturnTarget {
     pub join: Join,
     pub result: Option<Tree>,
 }
 
-/// What `break` and `continue` lead to.
+/// The targets of `break` and `continue`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoopTarget {
     pub brk: Join,
     pub cont: Join,
 }
 
-/// A table as declared for one instance of its control.
+/// A table of one instance of its control.
 #[derive(Clone, Debug)]
 pub(crate) struct TableInfo {
     pub table: ir::TableId,
-    /// By key: whether it is a `selector`.
+    /// By key: whether its match kind is `selector`.
     pub selector_keys: Rc<[bool]>,
     /// Direct counters, counted at each hit.
     pub counters: Rc<[ir::ExternId]>,
     /// Direct meters.
     pub meters: Rc<[ir::ExternId]>,
-    /// Where the IR table has each listed action.
+    /// The index in the IR table's action list, for each listed action.
     pub places: Rc<[u32]>,
-    /// Actions of the IR table behind the listed ones: each is two of those, one after the other.
+    /// Pairs of listed actions that run one after the other; each pair is an action of the IR table, after the listed
+    /// ones.
     pub composed: Rc<[(usize, usize)]>,
 }
 
-/// The state.
+/// The state of lowering.
 pub(crate) struct Lowerer<'p> {
     pub p: &'p TypedProgram,
     pub b: Builder,
     diags: Vec<Diagnostic>,
-    /// Why the program cannot be loaded, if it cannot.
+    /// Reasons why the program cannot be loaded.
     pub unloadable: Vec<Diagnostic>,
-    /// The package is of no known architecture, so everything it calls is somebody else's.
+    /// Whether the package belongs to no known architecture, so that everything it calls is foreign.
     pub package_is_foreign: bool,
     /// The include file of the program's architecture, for messages.
     pub architecture_file: &'static str,
-    /// Messages given already, by place and code: inlining meets the same code often.
+    /// Diagnostics already reported, by position and code: inlining meets the same code repeatedly.
     reported: HashSet<(Span, &'static str)>,
     pub arch: Option<Box<dyn Architecture>>,
     pub env: Env,
     pub facts: Facts,
     joins: Vec<JoinState>,
-    /// The IR's number of each `error` of the typed program.
+    /// The IR's number of each `error` member of the typed program.
     pub errors: Vec<u32>,
     pub ret: Option<ReturnTarget>,
     pub exit: Option<Join>,
     pub loops: Vec<LoopTarget>,
-    /// Of the open parser stage: blocks that set an error and end it, by error (`None`: plain `reject`).
+    /// Blocks of the open parser stage that set an error and end the stage, by error (`None`: plain `reject`).
     pub fail_blocks: HashMap<Option<u32>, BlockId>,
-    /// Where a sub-parser's or the parser's `accept` leads.
+    /// The target of `accept`, of the parser or of a sub-parser.
     pub accept: Option<Join>,
     pub parser_error: Option<SlotId>,
     pub stage_kind: StageKind,
     /// Storage of variables.
     pub frames: HashMap<(FrameId, Option<InstanceId>, LocalId), Tree>,
-    /// Members of a header union, by each member's validity slot.
+    /// The members of a header union, by the validity slot of each member.
     pub union_members: HashMap<SlotId, Rc<[Tree]>>,
     pub header_names: HashSet<String>,
     stage_names: HashSet<String>,
     pub actions: HashMap<(ActionId, Option<InstanceId>), ir::ActionId>,
-    /// Their names.
+    /// IR actions by name.
     pub action_names: HashMap<String, ir::ActionId>,
     pub tables: HashMap<(TableId, InstanceId), TableInfo>,
     /// By action profile or selector: the actions of each of its tables.
     pub profile_lists: HashMap<InstanceId, Rc<[Vec<ir::TableAction>]>>,
     pub value_sets: HashMap<(ValueSetId, InstanceId), ir::TableId>,
     pub externs: HashMap<InstanceId, ir::ExternId>,
-    /// While a table's action is lowered: what the matched entry's meter said, by direct meter; where actions call direct
-    /// counters and meters, the matched entry.
+    /// While a table's action is lowered, by direct counter or meter: the slot with the colour of the matched entry's
+    /// meter. Where actions call direct counters and meters, the slot with the matched entry.
     pub direct: HashMap<ir::ExternId, SlotId>,
     /// Whether a table's action is being lowered.
     pub in_table_action: bool,
-    /// The table of the action that is being lowered.
+    /// The table whose action is being lowered.
     pub of_table: Option<OfTable>,
-    /// Locals that an action's body names, by action; see `call.rs`.
+    /// The locals that an action's body names, by action; see `call.rs`.
     pub action_locals: HashMap<ActionId, Rc<HashSet<LocalId>>>,
-    /// Calls of `emit` in a deparser that is lowered as a control.
+    /// Calls of `emit`, in a deparser that is lowered as a control.
     pub emits: Option<Emits>,
-    /// Which headers keep their fields while they are invalid; none of them in P4.
+    /// Headers that keep their fields while they are invalid; `None` with the semantics of P4_16.
     pub loose: Option<Loose>,
-    /// v1model's port that means drop, if it is another than 511.
+    /// The port of v1model that means drop, if it is not 511.
     pub drop_port: Option<u64>,
     inlined: usize,
     steps: usize,
@@ -182,7 +184,7 @@ impl<'p> Lowerer<'p> {
     pub fn new(p: &'p TypedProgram, name: &str) -> Lowerer<'p> {
         let mut b = Builder::new(name);
         b.set_budget(SIZE_LIMIT);
-        // `NoError` is 0 in the IR, also when the program declares errors before it includes `core.p4`.
+        // `NoError` is 0 in the IR, even if the program declares errors before it includes `core.p4`.
         b.error("NoError");
         let errors = p.errors.iter().map(|e| b.error(e)).collect();
         Lowerer {
@@ -237,26 +239,26 @@ impl<'p> Lowerer<'p> {
     }
 }
 
-// Messages.
+// Diagnostics.
 impl Lowerer<'_> {
-    /// Reports an error, once per place and code.
+    /// Reports an error, once per position and code.
     pub fn refuse(&mut self, code: &'static str, span: Span, message: impl Into<String>) {
         self.report(Diagnostic::error(code, span, message));
     }
 
-    /// Reports a diagnostic, once per place and code.
+    /// Reports a diagnostic, once per position and code.
     pub fn report(&mut self, diagnostic: Diagnostic) {
         if self.reported.insert((diagnostic.span, diagnostic.code)) {
             self.diags.push(diagnostic);
         }
     }
 
-    /// The text of a type.
+    /// The name of a type, as in P4.
     pub fn type_text(&self, ty: &sema::Type) -> String {
         self.p.types.display(ty).to_string()
     }
 
-    /// An expression's compile-time value in the current instance.
+    /// The compile-time value of an expression in the current instance.
     pub fn constant(&self, expr: &sema::typed::Expr) -> Option<sema::Value> {
         match &expr.kind {
             ExprKind::Const(value) => Some(value.clone()),
@@ -271,17 +273,17 @@ impl Lowerer<'_> {
     }
 }
 
-// Blocks.
+// Blocks and joins.
 impl Lowerer<'_> {
-    /// A join that no path leads to yet.
+    /// A new join that no path has reached yet.
     pub fn new_join(&mut self, label: &'static str) -> Join {
         self.joins.push(JoinState { label, block: None, facts: None });
         Join(self.joins.len() - 1)
     }
 
-    /// The join's block, for a path that starts with the given facts.
+    /// The block of a join, for a path that arrives with these facts.
     pub fn join_block(&mut self, join: Join, facts: &Facts) -> BlockId {
-        // Each join keeps a copy.
+        // Each join has a copy of the facts.
         self.b.charge(facts.len() / FACTS_PER_UNIT);
         let state = &mut self.joins[join.0];
         match &mut state.facts {
@@ -298,7 +300,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Leads the current path to a join, unless it has ended.
+    /// Jumps to a join, unless the current path has ended.
     pub fn to(&mut self, join: Join) {
         if !self.b.is_terminated() {
             let facts = std::mem::take(&mut self.facts);
@@ -307,7 +309,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Goes on at the join; with the current path, if it has not ended. Nothing happens when no other path leads there.
+    /// Continues at a join. The current path also jumps there if it has not ended. Does nothing if no other path leads
+    /// there.
     pub fn land(&mut self, join: Join) {
         if self.is_used(join) {
             self.to(join);
@@ -315,7 +318,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Goes on at the join, which paths lead to.
+    /// Continues at a join that some path leads to.
     pub fn enter(&mut self, join: Join) {
         let state = &mut self.joins[join.0];
         let facts = state.facts.clone().unwrap_or_default();
@@ -325,18 +328,18 @@ impl Lowerer<'_> {
         self.facts = facts;
     }
 
-    /// Whether a path leads there.
+    /// Whether a path leads to the join.
     pub fn is_used(&self, join: Join) -> bool {
         self.joins[join.0].block.is_some()
     }
 
-    /// A new block, entered with the given facts.
+    /// Continues in a block, with these facts.
     pub fn start_block(&mut self, block: BlockId, facts: Facts) {
         self.b.switch_to(block);
         self.facts = facts;
     }
 
-    /// Branches on a condition; makes the block of `then` the current one and returns that of `other`.
+    /// Branches on a condition; continues in the block where it holds and returns the other one.
     pub fn split(&mut self, cond: Operand) -> BlockId {
         let then = self.b.block("");
         let other = self.b.block("");
@@ -345,7 +348,7 @@ impl Lowerer<'_> {
         other
     }
 
-    /// Opens a stage; its name is made unique.
+    /// Opens a stage under a unique name.
     pub fn open_stage(&mut self, name: &str, kind: StageKind) -> StageId {
         let mut unique = name.to_string();
         let mut number = 1;
@@ -359,7 +362,7 @@ impl Lowerer<'_> {
         self.b.begin_stage(unique, kind)
     }
 
-    /// Closes the stage: the current path, if it has not ended, goes on with the next stage.
+    /// Closes the stage; the current path, if it has not ended, continues with the next stage.
     pub fn close_stage(&mut self) {
         if !self.b.is_terminated() {
             self.b.next_stage();
@@ -378,7 +381,7 @@ impl Lowerer<'_> {
         self.b.end_stage();
     }
 
-    /// Counts a body that is to be inlined. Whether the program has grown so large that lowering gives up.
+    /// Counts an inlined body. Returns whether lowering has given up because the program is too large.
     pub fn too_large(&mut self, span: Span) -> bool {
         self.inlined += 1;
         if self.inlined > INLINE_LIMIT {
@@ -388,7 +391,8 @@ impl Lowerer<'_> {
         self.is_too_large()
     }
 
-    /// Counts a statement or expression that is lowered. Whether the program has grown so large that lowering gives up.
+    /// Counts a lowered statement or expression. Returns whether lowering has given up because the program is too
+    /// large.
     pub fn step(&mut self, span: Span) -> bool {
         self.steps += 1;
         if self.steps > STEPS_LIMIT {
@@ -400,7 +404,7 @@ impl Lowerer<'_> {
         self.is_too_large()
     }
 
-    /// Whether lowering has given up: what is still asked of it makes nothing.
+    /// Whether lowering has given up; nothing is emitted any more.
     pub fn is_too_large(&self) -> bool {
         self.gave_up || self.b.overrun().is_some()
     }
@@ -411,7 +415,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Says that the budget of operations ended, where, and what most of it went into.
+    /// Reports that the budget of operations is exhausted, where that happened, and which positions used most of it.
     fn report_overrun(&mut self) {
         let Some(span) = self.b.overrun().filter(|_| !self.gave_up) else { return };
         let mut made: HashMap<Span, usize> = HashMap::new();
@@ -433,7 +437,7 @@ impl Lowerer<'_> {
         self.report(diagnostic);
     }
 
-    /// Reports an operation whose result is too wide; variables are refused where they are declared.
+    /// Reports an operation whose result is too wide; variables are checked where they are declared.
     fn report_wide_result(&mut self) {
         let program = self.b.program();
         let mut wide = None;
@@ -450,26 +454,26 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Refuses a value of so many bits.
+    /// Reports an error: a value of `width` bits is too wide.
     pub fn refuse_width(&mut self, span: Span, width: u32) {
         let message = format!("a value of {width} bits; the widest that the switch computes with has {WIDTH_LIMIT}");
         self.refuse(codes::UNSUPPORTED_TYPE, span, message);
     }
 
-    /// Tells the tracer what begins.
+    /// Marks the beginning of a construct, for the tracer.
     pub fn mark(&mut self, mark: Mark) {
         self.b.emit(Op::Mark(mark));
     }
 }
 
-// Small operations on operands.
+// Helpers on operands.
 impl Lowerer<'_> {
     /// The width of an operand.
     pub fn width(&self, o: &Operand) -> u32 {
         o.width(self.b.program())
     }
 
-    /// `a & b` of single bits, constants folded.
+    /// `a & b` of single bits, with constants folded.
     pub fn and(&mut self, a: Operand, b: Operand) -> Operand {
         match (&a, &b) {
             (Operand::Const(c), _) => {
@@ -503,7 +507,7 @@ impl Lowerer<'_> {
         Operand::Const(Bits::from_bool(value))
     }
 
-    /// The index of an error that `core.p4` declares.
+    /// The IR's number of an error that `core.p4` declares.
     pub fn error_index(&mut self, name: &str) -> u32 {
         self.b.error(name)
     }

@@ -1,16 +1,18 @@
-//! Headers of which it can be seen that bmv2 keeps the fields of invalid ones.
+//! Finds the headers in which a program can observe that bmv2 keeps the fields of invalid headers.
 //!
-//! Follows, over the blocks of a program whose headers are all loose, what each header may be: *clean* (invalid, its
-//! fields zero), *dirty* (invalid, something in its fields) or *valid*. A header of which a field is read where it may
-//! be dirty is loose. Branches on a header's validity tell its state; a join has the states of both sides.
+//! A forward dataflow analysis over a program whose headers are all *loose* (see `loose.rs`). Each header has a set of
+//! possible states: *clean* (invalid, all fields zero), *dirty* (invalid, some field possibly set) and *valid*. A
+//! header must be loose if one of its fields is read where it may be dirty. Branches on a header's validity refine its
+//! state; a join takes the union.
 //!
 //! ```text
-//! valid = 1          any   → valid      (fields are written before)
-//! valid = 0          valid → dirty
-//! field = x          clean → dirty
+//! valid = 1    any   → valid   (fields are written before)
+//! valid = 0    valid → dirty
+//! field = x    clean → dirty
 //! ```
 //!
-//! Needs the IR of `loose.rs`, or of `crates/bmv2`, before passes. Conservative: a header that is loose for no reason costs speed only.
+//! Needs the IR of `loose.rs` or of `crates/bmv2`, before any pass. The result is conservative: a header that is loose
+//! without need only costs speed.
 
 use crate::simple_switch::Stages;
 use ir::{BlockId, EntryKind, Op, Operand, Program, SlotId, StageId, Terminator};
@@ -20,8 +22,8 @@ const CLEAN: u8 = 1;
 const DIRTY: u8 = 2;
 const VALID: u8 = 4;
 
-/// States that are kept for a stage, one byte for each block and header: 64 MB, a small part of what a compiling process may have (2 GB).
-/// Beyond that all headers are loose.
+/// Limit on states kept for a stage, one byte for each block and header: 64 MB, a small part of the 2 GB that a
+/// compiling process may use. Beyond it all headers are loose.
 const STATES_MAX: usize = 64 << 20;
 
 #[derive(Clone, Copy)]
@@ -30,20 +32,20 @@ enum Part {
     Field(usize),
 }
 
-/// The slots of headers in a program whose headers are all loose.
+/// The headers of a program whose headers are all loose.
 #[derive(Debug, Default)]
 pub struct Followed {
-    /// By header: validity and fields; nothing for metadata.
+    /// By header: its validity slot and the slots of its fields; `None` for metadata.
     pub headers: Vec<Option<(SlotId, Vec<SlotId>)>>,
-    /// Headers that are loose whatever happens.
+    /// Headers that must be loose in any case.
     pub surely_loose: Vec<usize>,
-    /// Whether ingress asks for clones, which are parsed again.
+    /// Whether ingress creates clones of the received packet, which are parsed again.
     pub clones_at_ingress: bool,
-    /// Whether egress asks for clones, which go through egress again.
+    /// Whether egress creates clones, which go through egress again.
     pub clones_at_egress: bool,
 }
 
-/// By header: whether it is loose.
+/// Whether each header must be loose.
 pub fn loose_headers(program: &Program, stages: &Stages, followed: &Followed) -> Vec<bool> {
     let mut parts = HashMap::new();
     for (header, slots) in followed.headers.iter().enumerate() {
@@ -69,7 +71,7 @@ pub fn loose_headers(program: &Program, stages: &Stages, followed: &Followed) ->
     }
     let mut out = walk.stage(stages.egress, to_egress.clone());
     if followed.clones_at_egress {
-        // A clone goes through egress again with the headers as they are behind it.
+        // A clone starts egress with the header states at the end of egress; repeated at most three times.
         for _ in 0..3 {
             let before = to_egress.clone();
             join(&mut to_egress, &out);
@@ -101,7 +103,7 @@ struct Walk<'p> {
 }
 
 impl Walk<'_> {
-    /// The states behind a stage that is entered with some; none if it is never left.
+    /// The states at the end of a stage that starts with the states `start`; all empty if it never reaches its end.
     fn stage(&mut self, id: StageId, start: Vec<u8>) -> Vec<u8> {
         let program = self.program;
         let blocks = &program.stages[id.index()].blocks;

@@ -1,12 +1,12 @@
-//! ebpf_model: `ebpfFilter`'s parser and filter as stages. An accepted packet leaves as it came, byte for byte: no stage
-//! deparses.
+//! ebpf_model: the parser and the filter of `ebpfFilter` as stages. An accepted packet leaves unchanged, byte for byte:
+//! nothing is deparsed.
 //!
 //! ```text
 //! Ingress   prs  parsed  filt  verdict
 //! ```
 //!
-//! - `parsed`: what the parser rejects is dropped.
-//! - `verdict`: an accepted packet passes (`bpf.rs`), others are dropped.
+//! - `parsed`: drops packets that the parser rejects.
+//! - `verdict`: passes accepted packets (`bpf.rs`) and drops others.
 //!
 //! Specification: `ebpf_model.p4`. Tests: `tests/ebpf.rs`, `tests/stf/ebpf/` at the root.
 
@@ -17,7 +17,7 @@ use sema::TypedProgram;
 use sema::typed::Instance;
 use std::collections::HashMap;
 
-/// Whether a package is this model's.
+/// Whether the package is this model's.
 pub(crate) fn is_for(program: &TypedProgram, main: &Instance) -> bool {
     let has_maps = program.externs.iter().any(|e| &*e.name == "hash_table");
     bpf::is_package(program, main, "ebpfFilter", 2) && has_maps

@@ -1,8 +1,8 @@
-//! Entries that the program gives a table.
+//! Entries of tables that the program declares.
 //!
-//! **Priorities** (P4_16, "Entry priorities"): with ternary, range or optional keys an entry that stands earlier wins,
-//! unless priorities are written. The IR's rule is that the highest number wins; with `largest_priority_wins = false` the
-//! program's numbers are turned around below the largest of them. Tables without such keys have priority 0.
+//! **Priorities** (P4_16, "Entry priorities"): if a table has ternary, range or optional keys, the entry listed first
+//! wins unless priorities are written. In the IR the highest number wins; with `largest_priority_wins = false` the
+//! program's numbers are reversed with respect to the largest of them. Tables without such keys have priority 0.
 
 use crate::codes;
 use crate::context::Lowerer;
@@ -16,7 +16,7 @@ use sema::typed::{Entry, Expr, InstanceId, Keyset, Table, find_annotation};
 use std::collections::HashSet;
 
 impl Lowerer<'_> {
-    /// The entries of a table in an instance of its control; its actions are at `places` of the IR table's list.
+    /// The entries of a table in an instance of its control; `places` are its actions' indices in the IR table's list.
     pub(crate) fn entries(
         &mut self,
         table: &Table,
@@ -50,7 +50,7 @@ impl Lowerer<'_> {
         let explicit = table.entries.iter().any(|e| e.priority.is_some());
         let annotated = |entry: &Entry| find_annotation(&entry.annotations, "priority").and_then(|a| a.as_u64());
         if !explicit && table.entries.iter().any(|e| annotated(e).is_some()) {
-            // p4c's `@priority(n)`: the smallest wins, and n is the entry's position where it is not written.
+            // p4c's `@priority(n)`: the smallest number wins; the default is the entry's position, counted from 1.
             let number = |(i, e)| annotated(e).and_then(|n| i64::try_from(n).ok()).unwrap_or(i as i64 + 1);
             let numbers: Vec<i64> = table.entries.iter().enumerate().map(number).collect();
             return self.highest_wins(table, numbers, false);
@@ -79,7 +79,7 @@ impl Lowerer<'_> {
         self.highest_wins(table, numbers, largest_wins)
     }
 
-    /// Numbers of which the highest wins.
+    /// Converts priorities to numbers of which the highest wins.
     fn highest_wins(&mut self, table: &Table, numbers: Vec<i64>, largest_wins: bool) -> Vec<i32> {
         let top = numbers.iter().copied().max().unwrap_or(0);
         let numbers = numbers.into_iter().map(|n| if largest_wins { n } else { top - n + 1 });
@@ -103,7 +103,7 @@ impl Lowerer<'_> {
             if &*key.match_kind_name == "selector" {
                 continue;
             }
-            // A sole `_` stands for all keys.
+            // A single `_` stands for all keys.
             let keyset = entry.keysets.get(i).unwrap_or(&Keyset::DontCare);
             let ir_key = numbers.next()?;
             let field = self.key_match(ir_key, keyset, &key.expr.ty, instance);

@@ -1,11 +1,11 @@
 //! Expressions: operators, conversions, comparisons, conditions.
 //!
-//! **Order.** Operands are evaluated left to right. What an earlier operand read stays what it read: it is frozen when a
-//! later operand has side effects. `&&`, `||` and `?:` become branches when the side that may not be evaluated has
-//! effects, and plain operations otherwise.
+//! **Order.** Operands are evaluated left to right. The value of an earlier operand is frozen (copied) if a later
+//! operand has side effects. `&&`, `||` and `?:` become branches if the conditionally evaluated side has side effects,
+//! and plain operations otherwise.
 //!
-//! **Comparison** of headers needs no look at validity beyond comparing the bits: the fields of invalid headers are zero. Where they are
-//! kept, `loose.rs` compares.
+//! **Comparison** of headers is a comparison of all bits, including validity: the fields of invalid headers are zero.
+//! If they are kept, `loose.rs` compares.
 //!
 //! Specification: P4_16, chapter "Expressions".
 
@@ -19,7 +19,7 @@ use sema::consteval::is_signed;
 use sema::typed::{BinaryOp, Builtin, Callee, Expr, ExprKind, UnaryOp};
 
 impl Lowerer<'_> {
-    /// Evaluates an expression. The tree may name variables' slots: freeze it before something writes.
+    /// Evaluates an expression. The result may refer to slots of variables: freeze it before these are written.
     pub fn eval(&mut self, e: &Expr) -> Tree {
         if self.step(e.span) {
             return Tree::Nothing;
@@ -73,7 +73,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Evaluates several expressions in order.
+    /// Evaluates several expressions in order; values are frozen if a later expression has side effects.
     pub fn eval_all(&mut self, exprs: &[&Expr]) -> Vec<Tree> {
         let last_effect = exprs.iter().rposition(|e| !is_pure(e)).unwrap_or(0);
         let mut values = Vec::with_capacity(exprs.len());
@@ -126,7 +126,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// An operation on two scalars that is not a comparison for equality and not logical.
+    /// A binary operation on two scalar values.
     pub fn binary(&mut self, op: BinaryOp, signed: bool, a: Operand, b: Operand) -> Operand {
         use BinaryOp as P4;
         let choose = |u: BinOp, s: BinOp| if signed { s } else { u };
@@ -161,7 +161,7 @@ impl Lowerer<'_> {
         self.b.bin(op, a, b).into()
     }
 
-    /// One bit: whether two values of one shape are equal.
+    /// One bit: whether two values of the same shape are equal.
     pub fn equal(&mut self, a: &Tree, b: &Tree) -> Operand {
         if self.loose.is_some() {
             return self.equal_where_fields_are_kept(a, b);
@@ -191,7 +191,7 @@ impl Lowerer<'_> {
             let values = self.eval_all(&[a, b]);
             return self.binary(op, false, values[0].operand(), values[1].operand());
         }
-        // The result is that of the left side unless the right side decides.
+        // The result is that of the left side, unless the right side is evaluated.
         let left = self.eval(a).operand();
         let result = self.b.temp(1);
         self.b.mov(result, left);
@@ -244,7 +244,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A value of compound type as another with the same fields: a tuple as struct or header.
+    /// Converts a value between compound types with the same fields, such as a tuple to a struct or header.
     fn reshape(&mut self, value: Tree, ty: &Type) -> Tree {
         match (&value, self.p.types.underlying(ty)) {
             (Tree::Struct(_), Type::Header(_) | Type::Stack(..)) => self.aggregate(value.children().to_vec(), ty),
@@ -253,7 +253,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Evaluates a condition and leads to one of two joins.
+    /// Evaluates a condition and jumps to `yes` or `no`.
     pub fn condition(&mut self, e: &Expr, yes: Join, no: Join) {
         match &e.kind {
             ExprKind::Unary(UnaryOp::Not, a) => self.condition(a, no, yes),
@@ -290,7 +290,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Adds the headers that are valid when a condition has a truth value.
+    /// Adds the headers that must be valid if a condition evaluates to `truth`.
     pub fn valid_if(&mut self, e: &Expr, truth: bool, facts: &mut Facts) {
         match &e.kind {
             ExprKind::Unary(UnaryOp::Not, a) => self.valid_if(a, !truth, facts),
@@ -309,7 +309,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The storage of a path of fields and constant indices.
+    /// The storage of a path of fields and constant indices; `None` for other expressions.
     fn static_tree(&mut self, e: &Expr) -> Option<Tree> {
         match &e.kind {
             ExprKind::Local(local) => match self.local(*local) {
@@ -327,7 +327,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The slot of a scalar variable that an expression names, for operations that want a slot.
+    /// The slot of an operand, for operations that need a slot; a constant is moved to a temporary.
     pub fn as_slot(&mut self, o: &Operand) -> SlotId {
         match o {
             Operand::Slot(slot) => *slot,
@@ -340,7 +340,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// What decides about equality: all operands but `nextIndex`.
+/// Collects the operands that decide equality: all except `nextIndex`.
 fn comparable(t: &Tree, out: &mut Vec<Operand>) {
     match t {
         Tree::Stack { elements, .. } => elements.iter().for_each(|e| comparable(e, out)),
@@ -353,7 +353,7 @@ fn comparable(t: &Tree, out: &mut Vec<Operand>) {
     }
 }
 
-/// For the end of match arms.
+/// Conversion at the end of match arms.
 trait IntoTree {
     fn into_tree(self) -> Tree;
 }

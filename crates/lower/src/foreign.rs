@@ -1,12 +1,13 @@
-//! Code that is not part of the program and that nobody here has: externs that no architecture maps, and the
-//! architecture itself where it is another switch's.
+//! Foreign code: externs that no architecture here implements, and the architecture itself if the program is for
+//! another switch.
 //!
-//! A call of such code becomes `Op::Unresolved`. It sees the values of all its arguments and gives back any values at
-//! all, so nothing around it is optimised on a guess. The program can be checked and translated; loading is refused with
-//! a message that names the extern and the place of the call.
+//! A call of such code becomes `Op::Unresolved`. It takes the values of all arguments and returns arbitrary values, so
+//! that no optimisation around it relies on a guess. The program can be checked and translated. Loading it is refused,
+//! with a message that names the extern and the position of the call.
 //!
-//! Values that come from outside keep the IR's rules: fields of invalid headers are zero, a union has at most one valid
-//! member, a varbit is not longer than its type, `nextIndex` is not above the stack's size.
+//! Values returned by foreign code are made to satisfy the IR's invariants: fields of invalid headers are zero, at most
+//! one member of a union is valid, a varbit is no longer than its type, and `nextIndex` does not exceed the stack's
+//! size.
 //!
 //! Tests: `tests/foreign.rs`.
 
@@ -34,7 +35,7 @@ impl Lowerer<'_> {
         self.foreign_call(format!("{extern_name}({object}).{method}"), &[], call)
     }
 
-    /// A call of a method of an object in an array of externs: no architecture here has such arrays.
+    /// A call of a method of an element of an array of externs; no supported architecture has such arrays.
     pub fn foreign_element(
         &mut self,
         extern_name: &str,
@@ -47,7 +48,8 @@ impl Lowerer<'_> {
         self.foreign_call(format!("{extern_name}({object}).{method}"), std::slice::from_ref(index), call)
     }
 
-    /// A header that has no form on the wire here: what is extracted is anything. `done` as in messages.
+    /// Extracts or emits a header without a wire format; an extracted one has arbitrary contents. `done` is the verb
+    /// for messages, such as "extracted".
     pub fn foreign_header(&mut self, reason: Diagnostic, done: &str, tree: &Tree, ty: &Type) {
         let span = reason.span;
         self.not_loadable(reason);
@@ -61,7 +63,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The name of an instance's extern type, and of the instance.
+    /// The name of an instance's extern type, and the instance's control-plane name.
     pub fn extern_names(&self, instance: InstanceId) -> (&str, &str) {
         let info = self.p.instance(instance);
         match info.of {
@@ -77,7 +79,7 @@ impl Lowerer<'_> {
         self.not_loadable(Diagnostic::error(codes::UNSUPPORTED_EXTERN, span, message).help(help));
     }
 
-    /// Notes why the program cannot be loaded, once per place. If the package is another switch's, that is reason enough.
+    /// Records why the program cannot be loaded, once per position. Does nothing if the package itself is foreign.
     pub fn not_loadable(&mut self, reason: Diagnostic) {
         if !self.package_is_foreign && !self.unloadable.iter().any(|d| d.span == reason.span) {
             self.unloadable.push(reason);
@@ -109,7 +111,7 @@ impl Lowerer<'_> {
         result
     }
 
-    /// Calls outside code with values; it gives one value of each type.
+    /// Calls foreign code with the values `given`; returns an arbitrary value of each type in `wanted`.
     pub fn ask_outside(&mut self, callee: String, given: &[Tree], wanted: &[&Type], span: Span) -> Vec<Tree> {
         let mut args = Vec::new();
         for tree in given {
@@ -122,7 +124,7 @@ impl Lowerer<'_> {
         values.iter().map(|tree| self.well_formed(tree)).collect()
     }
 
-    /// A value from outside that keeps the IR's rules.
+    /// Makes a value from foreign code satisfy the IR's invariants.
     fn well_formed(&mut self, tree: &Tree) -> Tree {
         match tree {
             Tree::Nothing | Tree::Leaf(_) => tree.clone(),
@@ -169,7 +171,7 @@ impl Lowerer<'_> {
         Tree::Header(HeaderTree { id: None, loose: false, valid, fields })
     }
 
-    /// A varbit whose length is whole bytes within its type and whose value has no further bits.
+    /// Limits a varbit's length to whole bytes within its type, and clears the bits above the length.
     fn short_varbit(&mut self, value: &Operand, length: &Operand) -> Tree {
         let max = self.width(value);
         let limit = Operand::new_const(32, u128::from(max - max % 8));

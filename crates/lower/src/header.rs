@@ -1,8 +1,9 @@
 //! Methods of headers, header unions and stacks: `isValid`, `setValid`, `setInvalid`, `push_front`, `pop_front`.
 //!
-//! A union has at most one valid member: making one valid makes the others invalid. Stacks are expanded: `push_front(n)`
-//! copies elements upwards from the last one, `pop_front(n)` downwards from the first, what becomes free is invalid, and
-//! `nextIndex` moves along within its bounds (P4_16, "Operations on header stacks").
+//! A union has at most one valid member: making a member valid makes the others invalid. Stack operations are expanded:
+//! `push_front(n)` copies elements upwards, starting with the last one, and `pop_front(n)` downwards, starting with the
+//! first. Freed elements become invalid, and `nextIndex` moves along within its bounds (P4_16, "Operations on header
+//! stacks").
 
 use crate::codes;
 use crate::context::Lowerer;
@@ -15,8 +16,8 @@ use sema::types::StructId;
 use std::rc::Rc;
 
 impl Lowerer<'_> {
-    /// A header that is extracted or emitted but has no wire form here (or is in what is emitted): the program cannot be
-    /// loaded. What is no variable at all is refused.
+    /// Reports that a header without a wire format is extracted or emitted, itself or as part of a value: the program
+    /// cannot be loaded. If there is no such header, it reports an error, since the value is not a header variable.
     pub fn unfit_for_wire(&mut self, tree: &Tree, ty: &Type, done: &str, span: Span) {
         match self.unfit_header(ty) {
             Some((id, reason)) => {
@@ -33,12 +34,12 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Whether a header in a type has no wire form here.
+    /// Whether a type contains a header without a wire format.
     pub fn has_unfit_header(&self, ty: &Type) -> bool {
         self.unfit_header(ty).is_some()
     }
 
-    /// The first header type in a type that has no wire form here (see `Lowerer::header`), and why.
+    /// The first header type in a type that has no wire format (see `Lowerer::header`), and why.
     fn unfit_header(&self, ty: &Type) -> Option<(StructId, String)> {
         let types = &self.p.types;
         match types.underlying(ty) {
@@ -63,7 +64,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Runs `f` for the alternative of a place whose guard holds.
+    /// Runs `f` for each alternative of a place, under its guard.
     pub fn for_each_alternative(&mut self, place: &Place, mut f: impl FnMut(&mut Self, &Alternative)) {
         let done = self.new_join("");
         for alternative in &place.alternatives {
@@ -120,7 +121,7 @@ impl Lowerer<'_> {
         });
     }
 
-    /// `header.setInvalid()`; of a union or a member of one: all members.
+    /// `header.setInvalid()`; for a union or a member of one, all members become invalid.
     pub fn set_invalid(&mut self, place: &Place) {
         self.for_each_alternative(place, |cx, a| {
             a.tree.for_each_header(&mut |h| {
@@ -130,7 +131,7 @@ impl Lowerer<'_> {
         });
     }
 
-    /// Makes the other members of a header's union invalid, if it is in one.
+    /// Makes the other members of the union that contains a header invalid, if there is one.
     pub fn invalidate_siblings(&mut self, h: &HeaderTree) {
         let Some(members) = h.valid.slot().and_then(|v| self.union_members.get(&v).cloned()) else { return };
         for member in members.iter() {
@@ -145,7 +146,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Makes a header invalid; the fields of a loose one stay.
+    /// Makes a header invalid; the fields of a loose header are kept.
     fn invalidate(&mut self, h: &HeaderTree) {
         match h.valid {
             Operand::Slot(valid) if h.loose => {

@@ -1,8 +1,8 @@
-//! Typed program to IR, one file per architecture.
+//! Lowers a typed program to IR, one file per architecture.
 //!
-//! Everything is inlined: sub-parsers, sub-controls, functions and directly called actions become blocks of the stage of
-//! the architecture's block that they are called from. Everything is flattened: headers, structs, stacks and unions
-//! become slots ([`tree`]). What is left is straight-line operations, branches and table applications.
+//! Everything is inlined: sub-parsers, sub-controls, functions and directly called actions become basic blocks of a
+//! stage, that of the architecture's block which calls them. Everything is flattened: headers, structs, stacks and
+//! unions become slots ([`tree`]). The result consists of straight-line operations, branches and table applications.
 //!
 //! ```text
 //! lower()            v1model.rs,          parser.rs, stmt.rs, expr.rs, call.rs, table.rs
@@ -11,15 +11,15 @@
 //!                    parameters, add glue
 //! ```
 //!
-//! **Promises.** `lower` never panics on a checked program: what it cannot do it refuses with an `E06xx` diagnostic that
-//! names the construct and its place. The result passes `ir::verify`. The fields of invalid headers are zero: `store.rs`
-//! and `header.rs` are the only files that write header slots, and they guard. For bmv2 ([`Options::bmv2`]) headers that keep their
-//! fields are slots of their own (`loose.rs`).
+//! **Guarantees.** `lower` never panics on a checked program: it reports what it does not support with an `E06xx`
+//! diagnostic that names the construct and its position. The result passes `ir::verify`. The fields of invalid headers
+//! are zero: only `store.rs` and `header.rs` write header slots, and their writes are guarded. For bmv2
+//! ([`Options::bmv2`]), headers that keep their fields while invalid have slots of their own (`loose.rs`).
 //!
-//! **Only this crate knows architectures by name**, and only the files behind [`arch::Architecture`] do.
+//! **No other crate knows architectures by name**, and here only the files behind [`arch::Architecture`] do.
 //!
-//! Specification: P4_16; v1model as bmv2's simple_switch does it. Tests: `tests/`; the reference compiler's samples are
-//! counted by `examples/lower_corpus.rs`.
+//! Specification: P4_16; v1model as implemented by bmv2's simple_switch. Tests: `tests/`; `examples/lower_corpus.rs`
+//! counts the reference compiler's samples that can be lowered.
 
 mod add_on_miss;
 mod arch;
@@ -66,15 +66,15 @@ use sema::typed::Instance;
 /// The architecture of bmv2's `simple_switch`.
 const BMV2: &str = "v1model";
 
-/// An architecture that programs can be loaded for.
+/// An architecture for which programs can be loaded.
 struct Supported {
-    /// As P4Info calls it.
+    /// Its name in P4Info.
     name: &'static str,
-    /// The type of `main`.
+    /// The package type of `main`.
     package: &'static str,
     /// The include file that declares it.
     file: &'static str,
-    /// Whether a package is this architecture's, and not one of the program's own with its name.
+    /// Whether a package is this architecture's, and not one that the program declares under the same name.
     is_for: fn(&TypedProgram, &Instance) -> bool,
     /// Lowers a program of this architecture.
     lower: fn(&mut Lowerer<'_>, &Instance),
@@ -108,7 +108,7 @@ const SUPPORTED: &[Supported] = &[
     Supported { name: "xdp_model", package: "xdp", file: "xdp_model.p4", is_for: xdp::is_for, lower: xdp::lower },
 ];
 
-/// The architectures that programs can be loaded for, for messages.
+/// The architectures for which programs can be loaded, for messages.
 pub(crate) fn architectures() -> String {
     let all: Vec<String> = SUPPORTED.iter().map(|a| format!("{} (`{}` of {})", a.name, a.package, a.file)).collect();
     all.join(", ")
@@ -118,38 +118,39 @@ fn supported(program: &TypedProgram, main: &Instance) -> Option<&'static Support
     SUPPORTED.iter().find(|architecture| (architecture.is_for)(program, main))
 }
 
-/// What lowering yields.
+/// The result of lowering.
 #[derive(Clone, Debug, Default)]
 pub struct Lowered {
-    /// The program; `None` when there is an error among the diagnostics.
+    /// The program; `None` if the diagnostics contain an error.
     pub program: Option<ir::Program>,
     /// Errors and warnings.
     pub diagnostics: Vec<Diagnostic>,
-    /// Why the program can be checked and translated but not loaded: errors for whoever wants to run it. Empty for
-    /// programs that can be loaded.
+    /// Why the program can be checked and translated but not loaded, as errors to report when it is loaded. Empty if it
+    /// can be loaded.
     pub unloadable: Vec<Diagnostic>,
 }
 
-/// How to lower.
+/// Options of lowering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// v1model programs behave as in bmv2 where that differs from P4_16 and from v1model's declarations. What that is: `docs/bmv2.md`.
+    /// Whether v1model programs behave as in bmv2 where that differs from P4_16 and v1model's declarations; see
+    /// `docs/bmv2.md`.
     pub bmv2: bool,
-    /// The value of v1model's `egress_spec` that means drop, if it is another than 511.
+    /// The value of v1model's `egress_spec` that means drop, if it is not 511.
     pub drop_port: Option<u64>,
 }
 
-/// Lowers a checked program. `name` is the program's name in messages.
+/// Lowers a checked program. `name` is the program's name in messages. Errors are in [`Lowered::diagnostics`].
 pub fn lower(program: &TypedProgram, name: &str) -> Lowered {
     lower_with(program, name, Options::default())
 }
 
-/// As [`lower`], with options.
+/// Like [`lower`], with options.
 pub fn lower_with(program: &TypedProgram, name: &str, options: Options) -> Lowered {
     if !options.bmv2 || architecture(program) != Some(BMV2) {
         return lower_once(program, name, None, options).0;
     }
-    // All headers loose, and again with those that must be.
+    // The first time all headers are loose; the second time only those that must be.
     let (all, loose) = lower_once(program, name, Some(Loose::default()), options);
     let followed = all.program.as_ref().and_then(|ir| Some((ir, loose?.followed(ir)?)));
     let Some((ir, (stages, followed))) = followed else { return all };
@@ -176,7 +177,7 @@ fn lower_once(program: &TypedProgram, name: &str, loose: Option<Loose>, options:
     (cx.finish(), loose)
 }
 
-/// The name of the architecture a program is written for, if it is a supported one.
+/// The name of the architecture that a program is written for, if it is a supported one.
 pub fn architecture(program: &TypedProgram) -> Option<&'static str> {
     let main = program.instances.get(program.main?.index())?;
     supported(program, main).map(|architecture| architecture.name)

@@ -1,21 +1,21 @@
-//! bmv2's behaviour where it differs from P4_16's: fields of invalid headers keep their values.
+//! bmv2's treatment of invalid headers, where it differs from P4_16: their fields keep their values.
 //!
-//! In P4 they are undefined; the IR's headers have zeros there. Lowering for bmv2 (`Options::bmv2`) makes a header *loose* if it can be
-//! seen that something is kept in it: its fields and validity are slots of their own, and a header of the IR is there for the wire only. All
-//! others are headers of the IR, which passes and engines know best. Which are loose is found by lowering the program with all headers
-//! loose and following what may be in them (`dirty.rs`); then it is lowered again.
-//!
+//! In P4 these are undefined; the IR has zeros there. Lowering for bmv2 (`Options::bmv2`) makes a header *loose* if the
+//! program can observe a kept value: its validity and its fields are then slots of their own, and a header of the IR is
+//! used for extraction and emission only. All other headers are ordinary headers of the IR, which passes and engines
+//! handle best. To find the loose ones, the program is lowered with all headers loose and analysed (`dirty.rs`); then
+//! it is lowered again.
 //! | | loose |
 //! | --- | --- |
-//! | `setInvalid`, elements that `push_front` and `pop_front` free, other members of a union | `valid = 0` |
+//! | `setInvalid`; elements that `push_front` and `pop_front` free; other members of a union | `valid = 0` |
 //! | `setValid` of an invalid header | fields become zero, `valid = 1` |
 //! | `h.f = x` | written, also while `h` is invalid |
 //! | `h = g` | copied if `g` is valid, else `valid = 0` |
 //! | `h == g` | both invalid, or both valid with equal fields |
-//! | `extract`, `emit` | through the header for the wire |
+//! | `extract`, `emit` | through the header of the IR |
 //!
-//! Reference: `Header`, `add_header`, `remove_header` and `assign_header` of behavioral-model. Tests: `tests/bmv2.rs`, and
-//! `tests/stf/bmv2/` at the root.
+//! Reference: `Header`, `add_header`, `remove_header` and `assign_header` of behavioral-model. Tests: `tests/stf/bmv2/`
+//! at the root.
 
 use crate::context::Lowerer;
 use crate::dirty::Followed;
@@ -25,16 +25,16 @@ use base::Bits;
 use ir::{BinOp, HeaderId, Op, Operand, SlotId};
 use std::collections::{HashMap, HashSet};
 
-/// Which headers are loose, and which there are.
+/// Which headers are loose, and the headers created so far.
 #[derive(Debug, Default)]
 pub(crate) struct Loose {
-    /// By the order in which headers are made; those behind its end are, too.
+    /// Whether each header is loose, in order of creation; headers beyond the end are loose as well.
     loose: Vec<bool>,
-    /// Validity and slots of fields.
+    /// By header: its validity slot and the slots of its fields; `None` without a validity slot.
     made: Vec<Option<(SlotId, Vec<SlotId>)>>,
-    /// By field: the validity of its header.
+    /// By field: the validity slot of its header.
     header_of: HashMap<SlotId, SlotId>,
-    /// Where the program's blocks are, and whether ingress and egress ask for clones; the architecture tells it.
+    /// The stages of the program's blocks, and whether ingress and egress create clones; set by the architecture.
     pub blocks: Option<(Stages, bool, bool)>,
 }
 
@@ -43,10 +43,10 @@ impl Loose {
         Loose { loose, ..Loose::default() }
     }
 
-    /// What is followed in a program whose headers are all loose, and its blocks.
+    /// The input of the analysis in `dirty.rs`, from a program whose headers are all loose.
     pub fn followed(self, program: &ir::Program) -> Option<(Stages, Followed)> {
         let (stages, clones_at_ingress, clones_at_egress) = self.blocks?;
-        // What a field list brings back may be a field of an invalid header.
+        // A field list may restore a field of an invalid header.
         let listed: HashSet<SlotId> = program.field_lists.iter().flat_map(|(_, slots)| slots).copied().collect();
         let is_listed = |fields: &Vec<SlotId>| fields.iter().any(|slot| listed.contains(slot));
         let made = self.made.iter().enumerate();
@@ -58,12 +58,12 @@ impl Loose {
 
 // Headers.
 impl Lowerer<'_> {
-    /// Whether the header that is made next is loose.
+    /// Whether the next header to be created is loose.
     pub fn next_is_loose(&self) -> bool {
         self.loose.as_ref().is_some_and(|l| l.loose.get(l.made.len()).copied().unwrap_or(true))
     }
 
-    /// A header was made.
+    /// Records a header that has been created.
     pub fn note_header(&mut self, h: &HeaderTree) {
         let Some(loose) = &mut self.loose else { return };
         let mut fields = Vec::new();
@@ -73,14 +73,14 @@ impl Lowerer<'_> {
         loose.made.push(Some((valid, fields)));
     }
 
-    /// The validity of the header that an operand is a field of, unless it surely is 1. `None` where P4's rules hold: then fields of
-    /// invalid headers are read as zeros.
+    /// The validity slot of the header that contains an operand, unless it is known to be 1. `None` with the semantics
+    /// of P4_16, where fields of invalid headers are read as zeros.
     pub fn header_of(&self, field: &Operand) -> Option<SlotId> {
         let valid = *self.loose.as_ref()?.header_of.get(&field.slot()?)?;
         (!self.facts.contains(&valid)).then_some(valid)
     }
 
-    /// A header of the packet, for its length; none if it has no wire form.
+    /// A header's contribution to the packet's length; `None` if it has no wire format.
     pub fn packet_header(&self, h: &HeaderTree) -> Option<PacketHeader> {
         let mut header = PacketHeader::of(self.b.program(), h.id?);
         if let (true, Operand::Slot(valid)) = (h.loose, &h.valid) {
@@ -94,7 +94,7 @@ impl Lowerer<'_> {
         Some(header)
     }
 
-    /// Runs `then` where a bit is set and `other` where not.
+    /// Emits a branch on a bit: `then` where it is 1, `other` where it is 0.
     pub fn if_else(&mut self, cond: Operand, then: impl FnOnce(&mut Self), other: impl FnOnce(&mut Self)) {
         match &cond {
             Operand::Const(c) if c.is_true() => then(self),
@@ -112,7 +112,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// `setValid`.
+    /// `setValid` of a loose header.
     pub fn make_loose_valid(&mut self, h: &HeaderTree) {
         let Operand::Slot(valid) = h.valid else { return };
         if self.facts.contains(&valid) {
@@ -128,7 +128,7 @@ impl Lowerer<'_> {
         );
     }
 
-    /// Copies a header to a loose one.
+    /// Copies a header value to a loose header.
     pub fn copy_to_loose(&mut self, to: &HeaderTree, value: &HeaderTree, guard: Option<&Operand>) {
         let Operand::Slot(valid) = to.valid else { return };
         if let Some(guard) = guard {
@@ -154,7 +154,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A header as a value for one that is not loose: zeros where it is invalid.
+    /// A header's value for assignment to one that is not loose: fields are zero if it is invalid.
     pub fn without_kept_fields(&mut self, value: &HeaderTree) -> HeaderTree {
         let unsure = match &value.valid {
             Operand::Slot(slot) => self.loose.is_some() && !self.facts.contains(slot),
@@ -172,7 +172,7 @@ impl Lowerer<'_> {
         HeaderTree { id: None, loose: false, valid, fields }
     }
 
-    /// The header for the wire was extracted.
+    /// Copies the fields of the IR's header `wire`, which has been extracted, to a loose header.
     pub fn take_from_wire(&mut self, h: &HeaderTree, wire: HeaderId) {
         self.move_wire_fields(h, wire, |cx, own, wire| cx.b.mov(own, wire));
         if let Operand::Slot(valid) = h.valid {
@@ -180,7 +180,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// `emit`.
+    /// `emit` of a loose header.
     pub fn emit_loose(&mut self, h: &HeaderTree, wire: HeaderId) {
         let emit = |cx: &mut Self| {
             cx.b.emit(Op::SetValid { header: wire });
@@ -190,7 +190,7 @@ impl Lowerer<'_> {
         self.if_else(h.valid.clone(), emit, |_| {});
     }
 
-    /// Calls `f` with each field, lengths too, and what it is in the header for the wire.
+    /// Calls `f` with each field (varbit lengths included) and its counterpart in the IR's header `wire`.
     fn move_wire_fields(&mut self, h: &HeaderTree, wire: HeaderId, mut f: impl FnMut(&mut Self, SlotId, SlotId)) {
         let mut own = Vec::new();
         h.fields.iter().for_each(|field| own.extend(field.slots()));
@@ -199,7 +199,7 @@ impl Lowerer<'_> {
         own.into_iter().zip(of_wire).for_each(|(own, wire)| f(self, own, wire));
     }
 
-    /// One bit: whether two values of one shape are equal; fields of invalid headers do not count.
+    /// One bit: whether two values of the same shape are equal; fields of invalid headers are ignored.
     pub fn equal_where_fields_are_kept(&mut self, a: &Tree, b: &Tree) -> Operand {
         let mut result = Self::bit(true);
         match (a, b) {
@@ -251,22 +251,23 @@ impl Lowerer<'_> {
     }
 }
 
-/// What an extern's input is made of.
+/// A piece of an extern's input data.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub value: Operand,
-    /// Bits, where that depends on the packet.
+    /// Length in bits, if it depends on the packet.
     pub length: Option<Operand>,
 }
 
 impl Lowerer<'_> {
-    /// A calculation's input without the fields of invalid headers, as bmv2 has it: zeros in sums whose words they are, else no bits.
+    /// Leaves out the fields of invalid headers from a calculation's input, as bmv2 does. In a checksum whose 16-bit
+    /// words these fields fill entirely they are replaced by zeros; otherwise their length becomes zero.
     pub fn left_out(&mut self, is_sum: bool, pieces: Vec<Piece>) -> Vec<Piece> {
         let headers: Vec<Option<SlotId>> = pieces.iter().map(|p| self.header_of(&p.value)).collect();
         if headers.iter().all(Option::is_none) {
             return pieces;
         }
-        // Words of a sum that are whole without the others.
+        // Whether the fields of each such header end at a 16-bit boundary.
         let mut whole_words = true;
         let mut bits = 0u64;
         for (i, piece) in pieces.iter().enumerate() {

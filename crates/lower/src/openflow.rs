@@ -1,19 +1,21 @@
-//! openflow_model: `OpenFlowBridge`'s parser, header actions and deparser as stages.
+//! openflow_model: the parser, the header actions and the deparser of an `OpenFlowBridge` as stages.
 //!
 //! ```text
 //! Ingress   prs  hand_over            the flow processor reads and writes the record, and runs `actions` on it
 //! Egress    dprs  send
 //! ```
 //!
-//! - `hand_over`: every packet is handed over, also one that the parser rejects, with what was parsed.
-//! - `actions`: in no entry. `Op::Apply` yields the action that the flow processor chose, and its data.
-//! - `send`: the packet leaves by `egress_port`.
+//! - `hand_over`: passes every packet to the flow processor with what was parsed, also if the parser rejects it.
+//! - `actions`: belongs to no entry point. Its `Op::Apply` yields the action that the flow processor chose, and its
+//!   data.
+//! - `send`: sends the packet to `egress_port`.
 //!
-//! Between the two entries anybody may read and write slots, so a field list names what the parser must leave in the record:
-//! match fields, validities of their headers, and what the header actions mention. Passes and code generation keep that as they
-//! keep any field list. Nothing else is promised to be there but what `Egress` reads.
+//! Between the two entry points, other code may read and write slots. A field list names those that the parser must
+//! leave in the record: match fields, the validities of their headers, and everything that header actions use. Passes
+//! and code generation preserve it like any field list. Apart from that, the record only has what `Egress` reads.
 //!
-//! Match fields and their annotations: `openflow/fields.rs`. Specification: `openflow_model.p4`. Tests: `tests/openflow.rs`.
+//! Match fields and their annotations: `openflow/fields.rs`. Specification: `openflow_model.p4`.
+//! Tests: `tests/openflow.rs`.
 
 mod fields;
 
@@ -34,10 +36,10 @@ use std::collections::BTreeSet;
 
 const PACKAGE: &str = "OpenFlowBridge";
 
-/// The field list of what the flow processor may look at.
+/// The field list of slots that the flow processor may read.
 const KEPT: u64 = 0;
 
-/// Whether a package is this model's.
+/// Whether the package is this model's.
 pub(crate) fn is_for(program: &TypedProgram, main: &Instance) -> bool {
     let has_packet = program.types.structs.iter().any(|s| &*s.name == "packet_t" && s.field("egress_port").is_some());
     bpf::is_package(program, main, PACKAGE, 3) && has_packet
@@ -115,7 +117,7 @@ fn parser_stage(cx: &mut Lowerer<'_>, blocks: &Blocks, values: Vec<Binding>) -> 
     stage
 }
 
-/// The stage of control number `i`; `begin` puts code before it.
+/// The stage of control `i`; `begin` emits code in front of it.
 fn control_stage(
     cx: &mut Lowerer<'_>,
     blocks: &Blocks,
@@ -139,7 +141,7 @@ fn control_stage(
     stage
 }
 
-/// The table of the header actions, if the control has one.
+/// The table of header actions, if the control has one.
 fn action_table(cx: &mut Lowerer<'_>, blocks: &Blocks, span: base::Span) -> Option<TableId> {
     let mut all: Vec<((usize, InstanceId), TableId)> =
         cx.tables.iter().map(|((id, instance), info)| ((id.index(), *instance), info.table)).collect();
@@ -161,7 +163,7 @@ fn action_table(cx: &mut Lowerer<'_>, blocks: &Blocks, span: base::Span) -> Opti
     Some(table)
 }
 
-/// What the parser must leave in the record for the flow processor, in order.
+/// The slots that the parser must leave in the record for the flow processor, in order.
 fn kept(cx: &Lowerer<'_>, openflow: &ir::OpenFlow, actions: StageId) -> Vec<SlotId> {
     let program = cx.b.program();
     let mut kept: BTreeSet<SlotId> = BTreeSet::new();
@@ -189,14 +191,14 @@ fn kept(cx: &Lowerer<'_>, openflow: &ir::OpenFlow, actions: StageId) -> Vec<Slot
     kept.into_iter().collect()
 }
 
-/// The architecture.
+/// The architecture of openflow_model.
 struct OpenFlow {
     length: SlotId,
 }
 
 impl Architecture for OpenFlow {
     fn declare(&mut self, _: &mut Lowerer<'_>, _: InstanceId) {
-        // The model has no objects.
+        // The model has no extern objects.
     }
 
     fn function(&mut self, cx: &mut Lowerer<'_>, name: &str, call: &ExternCall<'_>) -> Tree {

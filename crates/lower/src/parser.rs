@@ -1,9 +1,9 @@
 //! Parsers: states, transitions, `packet_in`, `verify`; and `packet_out`.
 //!
-//! A state is a block (and what its statements need); loops stay loops. Every extraction is preceded by a check for its
-//! bits, so that extraction itself cannot fail. A failed check, `verify`, a `select` without matching case, or `reject`
-//! leads to one block per error in the stage, which sets the architecture's parser-error slot and ends the stage; what
-//! then happens is the architecture's.
+//! A state is a basic block, with others if its statements need them; loops remain loops. Every extraction is preceded
+//! by a check of the remaining bits, so extraction itself cannot fail. A failed check, a failed `verify`, a `select`
+//! without a matching case, and `reject` jump to a block (one per error and stage) that sets the architecture's
+//! parser-error slot and ends the stage. What happens then is up to the architecture.
 //!
 //! Specification: P4_16, chapters "Packet parsing" and "Packet construction (deparsing)".
 
@@ -19,14 +19,14 @@ use sema::Type;
 use sema::typed::{ArgValue, Call, Expr, ExprKind, ParserId, Target, Transition};
 use std::collections::VecDeque;
 
-/// The states of a parser that have a block, and those still to be lowered.
+/// The blocks of a parser's states, and the states still to be lowered.
 struct States {
     blocks: Vec<Option<BlockId>>,
     waiting: VecDeque<u32>,
 }
 
 impl Lowerer<'_> {
-    /// Variables and states of the current parser; `accept` leads to `self.accept`.
+    /// Lowers the variables and states of a parser; `accept` jumps to `self.accept`.
     pub fn parser_body(&mut self, id: ParserId) {
         let p = self.p;
         let parser = &p.parsers[id.index()];
@@ -83,7 +83,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The block that sets an error (`None`: leaves it) and ends the stage.
+    /// The block that sets an error (`None`: leaves it unchanged) and ends the stage.
     pub fn fail_block(&mut self, error: Option<u32>) -> BlockId {
         if let Some(block) = self.fail_blocks.get(&error) {
             return *block;
@@ -97,7 +97,7 @@ impl Lowerer<'_> {
         block
     }
 
-    /// Goes on when a condition holds; else the parser fails.
+    /// Continues if a condition holds; otherwise the parser fails with `error`.
     pub fn fail_unless(&mut self, cond: Operand, error: &str) {
         if Self::is_true(&cond) {
             return;
@@ -148,7 +148,7 @@ impl Lowerer<'_> {
         self.b.switch_to(go_on);
     }
 
-    /// A method of `packet_in`.
+    /// A call of a method of `packet_in`.
     pub fn packet_in(&mut self, method: &str, call: &Call) -> Tree {
         if self.stage_kind != StageKind::Parser {
             self.refuse(codes::MISPLACED, call.span, format!("`packet_in.{method}` can be called in parsers only"));
@@ -206,7 +206,7 @@ impl Lowerer<'_> {
         self.fail_unless(whole, "ParserInvalidArgument");
     }
 
-    /// The bits from `offset` on as a value; the offset moves behind them.
+    /// The bits from `offset` on as a value of a type; advances the offset.
     fn lookahead(&mut self, ty: &Type, offset: &mut u32, span: Span) -> Tree {
         if let Some(width) = self.scalar_width(ty) {
             if matches!(self.p.types.underlying(ty), Type::Error | Type::Enum(_) | Type::MatchKind) {
@@ -262,7 +262,7 @@ impl Lowerer<'_> {
         let varbit = varbit.map(|e| self.eval(e).operand());
         self.room_for(&target.ty, varbit.as_ref(), call.span);
         self.for_each_alternative(&place, |cx, a| cx.extract_header(&a.tree, &target.ty, varbit.clone(), call.span));
-        // A member of the next union of a stack.
+        // The target is a member of the next union of a stack.
         if let ExprKind::Field(base, _) = &target.kind
             && let ExprKind::StackNext(stack) = &base.kind
             && let Some(Tree::Stack { next: Some(next), .. }) = self.place(stack).plain().cloned()
@@ -293,7 +293,7 @@ impl Lowerer<'_> {
         self.land(done);
     }
 
-    /// Fails unless a header of a type can be extracted.
+    /// Fails unless enough bits remain to extract a header of a type.
     fn room_for(&mut self, ty: &Type, varbit: Option<&Operand>, span: Span) {
         let max = self.p.types.width_bits(ty, true).unwrap_or(0);
         let fixed = self.p.types.width_bits(ty, false).unwrap_or(0);
@@ -340,7 +340,7 @@ impl Lowerer<'_> {
         self.facts.extend(h.valid.slot());
     }
 
-    /// What is emitted as storage: a value gets a variable of its own.
+    /// Provides storage for an argument of `emit`: a value is copied to a new variable.
     fn emittable(&mut self, place: Place, e: &Expr) -> Place {
         let mut is_value = false;
         for alternative in &place.alternatives {
@@ -357,7 +357,7 @@ impl Lowerer<'_> {
         Place::of(storage)
     }
 
-    /// A method of `packet_out`.
+    /// A call of a method of `packet_out`.
     pub fn packet_out(&mut self, method: &str, call: &Call) -> Tree {
         if self.stage_kind != StageKind::Deparser && self.emits.is_none() {
             self.refuse(codes::MISPLACED, call.span, format!("`packet_out.{method}` can be called in deparsers only"));

@@ -1,8 +1,8 @@
 //! Places: what an l-value, or a path into a variable, refers to.
 //!
-//! A path with constant indices is one storage tree. A dynamic stack index gives one *alternative* per element, each
-//! under a guard, the comparison of the index: reading selects among them (none holds: zero), writing writes each under
-//! its guard. Bit slices are kept beside the alternatives.
+//! A path with constant indices is one storage tree. A dynamic stack index yields one *alternative* per element, each
+//! with a guard that compares the index. A read selects among the alternatives (zero if no guard holds); a write writes
+//! each of them under its guard. A bit slice is recorded in addition.
 
 use crate::codes;
 use crate::context::{Binding, Lowerer};
@@ -13,41 +13,41 @@ use num_traits::ToPrimitive;
 use sema::Value;
 use sema::typed::{Expr, ExprKind};
 
-/// One of the trees a place may be.
+/// One of the trees to which a place may refer.
 #[derive(Clone, Debug)]
 pub(crate) struct Alternative {
-    /// One bit: this is the one. `None`: always.
+    /// One bit: whether this is the one. `None`: always.
     pub guard: Option<Operand>,
-    /// The storage (or value, if the path starts at one).
+    /// The storage, or the value if the path starts at a value.
     pub tree: Tree,
-    /// The validity of the header it is a field of, if writes are lost while that is invalid.
+    /// The validity slot of the enclosing header, if writes have no effect while that is invalid.
     pub valid: Option<SlotId>,
 }
 
-/// Which bits of a scalar.
+/// The bits of a scalar that a place covers.
 #[derive(Clone, Debug)]
 pub(crate) enum BitRange {
-    /// All.
+    /// All bits.
     Whole,
     /// `[hi:lo]`
     Fixed { hi: u32, lo: u32 },
-    /// `width` bits from `low` up.
+    /// `width` bits from bit `low` up.
     From { low: Operand, width: u32 },
 }
 
 /// What an l-value refers to.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// At most one guard holds.
+    /// The trees it may refer to; at most one guard holds.
     pub alternatives: Vec<Alternative>,
-    /// One guard surely holds.
+    /// Whether one guard always holds.
     pub complete: bool,
-    /// Which bits.
+    /// The bits it covers.
     pub bits: BitRange,
 }
 
 impl Place {
-    /// A tree by itself.
+    /// The place that is exactly this tree.
     pub fn of(tree: Tree) -> Place {
         Place {
             alternatives: vec![Alternative { guard: None, tree, valid: None }],
@@ -56,8 +56,8 @@ impl Place {
         }
     }
 
-    /// The storage, when the place is a variable, header, or a part of a struct: not bits, not a header's field, and not
-    /// one of several.
+    /// The storage, if the place is a variable, a header or part of a struct. `None` for bit slices, fields of headers,
+    /// and places with several alternatives.
     pub fn plain(&self) -> Option<&Tree> {
         match (self.alternatives.as_slice(), &self.bits) {
             ([Alternative { guard: None, tree, valid: None }], BitRange::Whole) => Some(tree),
@@ -65,7 +65,7 @@ impl Place {
         }
     }
 
-    /// All storage that it may refer to.
+    /// All slots to which it may refer.
     pub fn slots(&self) -> Vec<SlotId> {
         self.alternatives.iter().flat_map(|a| a.tree.slots()).collect()
     }
@@ -83,7 +83,7 @@ impl Place {
 }
 
 impl Lowerer<'_> {
-    /// The place of a path; of any other expression, its value.
+    /// The place of a path; for any other expression, its value.
     pub fn place(&mut self, e: &Expr) -> Place {
         match &e.kind {
             ExprKind::Local(local) => match self.local(*local) {
@@ -122,7 +122,7 @@ impl Lowerer<'_> {
                     }
                     BitRange::From { low: from, .. } => self.b.bin(BinOp::Add, low, from).into(),
                 };
-                // The variable in `low` may change before the place is used.
+                // A variable in `low` may change before the place is used.
                 let low = self.freeze(&low.into()).operand();
                 place.bits = BitRange::From { low, width: *width };
                 place
@@ -159,7 +159,7 @@ impl Lowerer<'_> {
         }
         for alternative in base.alternatives {
             for (element, &guard) in alternative.tree.children().iter().zip(&guards) {
-                // Indices of indices multiply.
+                // The number of alternatives is the product of those of nested indices.
                 if !self.b.charge(1) {
                     break;
                 }
@@ -174,14 +174,14 @@ impl Lowerer<'_> {
         Place { alternatives, complete: false, bits: BitRange::Whole }
     }
 
-    /// `stack.next` or `stack.last`; the parser fails with `StackOutOfBounds` when there is none.
+    /// `stack.next` or `stack.last`; the parser fails with `StackOutOfBounds` if there is no such element.
     fn next_or_last(&mut self, stack: &Expr, span: Span, want_next: bool) -> Place {
         let Some((elements, next)) = self.parser_stack(stack, span) else { return Place::of(Tree::Nothing) };
         let limit = Operand::new_const(32, elements.len() as u128);
         let there_is = match want_next {
             true => self.b.bin(BinOp::Ult, next, limit),
             false => {
-                // 1..=n; 0 wraps around.
+                // `next` is in 1..=n; 0 wraps around.
                 let last = self.b.bin(BinOp::Sub, next, Operand::new_const(32, 1));
                 self.b.bin(BinOp::Ult, last, limit)
             }
@@ -196,7 +196,7 @@ impl Lowerer<'_> {
         Place { alternatives, complete: true, bits: BitRange::Whole }
     }
 
-    /// The elements and `nextIndex` of a stack that `next` or `last` is asked of.
+    /// The elements and the `nextIndex` slot of a stack on which `next` or `last` is used.
     pub fn parser_stack(&mut self, stack: &Expr, span: Span) -> Option<(std::rc::Rc<[Tree]>, SlotId)> {
         let place = self.place(stack);
         match place.plain() {
@@ -209,7 +209,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// What a place holds now.
+    /// The current value of a place.
     pub fn read(&mut self, place: &Place) -> Tree {
         let Some((last, others)) = place.alternatives.split_last() else { return Tree::Nothing };
         let mut tree = match &last.guard {
@@ -239,7 +239,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// `o[hi:lo]`, constants folded.
+    /// `o[hi:lo]`, with constants folded.
     pub fn slice(&mut self, o: Operand, hi: u32, lo: u32) -> Operand {
         match &o {
             Operand::Const(c) if hi < c.width() => c.slice(hi, lo).into(),
@@ -254,7 +254,7 @@ impl Lowerer<'_> {
         tree.map(&mut |o| Operand::new_const(o.width(program), 0))
     }
 
-    /// `cond ? a : b`, operand by operand; both have one shape.
+    /// `cond ? a : b`, operand by operand; both have the same shape.
     pub fn select(&mut self, cond: &Operand, a: &Tree, b: &Tree) -> Tree {
         if self.is_too_large() {
             return b.clone();
@@ -274,7 +274,7 @@ impl Lowerer<'_> {
         })
     }
 
-    /// A copy of a value that later writes do not change.
+    /// A copy of a value that later writes do not affect.
     pub fn freeze(&mut self, tree: &Tree) -> Tree {
         let mut changes = false;
         let program = self.b.program();

@@ -1,5 +1,5 @@
-//! PNA: `PNA_NIC`'s blocks as stages. One pass goes through main parser, pre control (version 0.5), main control and main
-//! deparser, whichever direction a packet has.
+//! PNA: the blocks of a `PNA_NIC` as stages. A pass through the main parser, pre control (version 0.5), main control
+//! and main deparser is the same for both directions.
 //!
 //! ```text
 //! Ingress              start  mp  begin  [pre]  mc  verdict  md  md.emit  end
@@ -9,16 +9,18 @@
 //! Egress                                                                  leave
 //! ```
 //!
-//! - `start`: the direction, from `PNA_HOST_PORT` of the include file. `again`: `pass` is one more, at most 7.
-//! - `begin`: the packet is dropped unless somebody says where it goes.
-//! - `verdict`: a packet that is dropped and asks for no copies and no recirculation ends here.
-//! - `end`: a copy for each mirror slot, of the packet as deparsed, one after the other; then recirculation, else dropped or
-//!   sent. `copy`: out of the session's port.
-//! - In a program that assigns `class_of_service`, packets wait in the queues of their ports as deparsed: `end` hands the frame over,
-//!   `rest` is like it and lets the packet wait, and `leave` sends it when its turn has come. Copies have their session's class.
+//! - `start`: sets the direction, from `PNA_HOST_PORT` of the include file. `again`: increments `pass`, up to 7.
+//! - `begin`: the packet is to be dropped unless the program chooses a destination.
+//! - `verdict`: ends a packet that is to be dropped, unless copies or recirculation are requested.
+//! - `end`: makes a copy for each mirror slot, of the deparsed packet, one after the other; then the packet is
+//!   recirculated, dropped or sent. `copy`: sends a copy to its session's port.
+//! - In a program that assigns `class_of_service`, deparsed packets wait in the queues of their ports: `end` hands over
+//!   the frame, `rest` does the same as `end` and enqueues the packet, and `leave` sends it when it is dequeued. Copies
+//!   have the class of their session.
 //!
-//! A recirculated packet keeps the user metadata, which the parser gets as `inout`. A parser error drops nothing. The pre
-//! control sees what the main parser found: if its types are those of the main control, the same variables.
+//! A recirculated packet keeps the user metadata, which the parser gets as `inout`. A parser error does not drop the
+//! packet. The pre control reads the main parser's results: the same variables, if its types are those of the main
+//! control.
 //!
 //! Specification: PNA 0.5 as p4c has it, and 0.7 (`PNA_VERSION`). Externs: `pna/externs.rs` and `portable/externs.rs`.
 //! Tests: `tests/pna.rs`, `tests/stf/pna/` at the root.
@@ -44,20 +46,20 @@ use std::collections::BTreeMap;
 const PORT_CPU: u64 = 0xffff_fffd;
 /// `PNA_MIRROR_SESSION_TO_CPU`
 const SESSION_TO_CPU: u64 = 0;
-/// Counter of packets that nobody says a destination of, or that `drop_packet` drops.
+/// Drop reason of packets for which no destination is chosen, or that `drop_packet` drops.
 const MAIN_DROP: &str = "main drop";
 /// The field list of recirculated packets.
 const RECIRCULATED: u64 = 1;
-/// The function of the include file that says which ports are hosts'.
+/// The include file's function that tells whether a port is a host port.
 const IS_HOST_PORT: &str = "__pna_is_host_port";
 
-/// Bits of ports, passes and the like, as `pna.p4` has them.
+/// Widths of ports, passes and the like in bits, as in `pna.p4`.
 const PORT_WIDTH: u32 = 32;
 const PASS_WIDTH: u32 = 3;
 const CLASS_WIDTH: u32 = 8;
 const TIMESTAMP_WIDTH: u32 = 64;
 
-/// Whether a package is PNA's, and not one of the program's own with that name.
+/// Whether the package is PNA's, and not one that the program declares under the same name.
 pub(crate) fn is_for(program: &TypedProgram, main: &Instance) -> bool {
     let InstanceOf::Package(id) = main.of else { return false };
     let declared = &program.types.block_types[id.index()];
@@ -118,10 +120,10 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
     Glue { fields: f, mirrors, recirculate, class }.write(cx, stages);
 }
 
-/// The blocks that `main` was made from.
+/// The constructor arguments of `main`.
 struct Blocks {
     parser: ParserBlock,
-    /// Of version 0.5.
+    /// In version 0.5 only.
     pre: Option<ControlBlock>,
     control: ControlBlock,
     deparser: ControlBlock,
@@ -161,17 +163,17 @@ impl Blocks {
     }
 }
 
-/// The variables that blocks share. A block's parameters stand directly for them.
+/// Variables that blocks share. The blocks' parameters are bound to them directly.
 struct Fields {
     hdr: Tree,
     meta: Tree,
-    /// What the pre control has: `hdr` and `meta` if the types are the same.
+    /// The variables of the pre control: `hdr` and `meta` if the types are the same.
     pre_hdr: Tree,
     pre_meta: Tree,
     pre_out: Tree,
     /// `pna_main_output_metadata_t`
     out: Tree,
-    /// What the structs for blocks to read consist of.
+    /// Fields of the metadata structs that blocks read.
     input_port: SlotId,
     direction: SlotId,
     pass: SlotId,
@@ -181,7 +183,7 @@ struct Fields {
     parser_error: SlotId,
     class_of_service: SlotId,
     packet_length: SlotId,
-    /// Whether the packet is dropped, and where it goes otherwise.
+    /// Whether the packet is dropped, and otherwise its destination port.
     drop: SlotId,
     to: SlotId,
 }
@@ -229,7 +231,7 @@ impl Fields {
         }
     }
 
-    /// Tells the program which of its slots the runtime reads and sets, and what the architecture fixes.
+    /// Declares the slots that the runtime reads and sets, and the constants of the architecture.
     fn declare(&self, cx: &mut Lowerer<'_>) {
         cx.b.intrinsic(Intrinsic::IngressPort, self.input_port);
         cx.b.intrinsic(Intrinsic::PacketLength, self.packet_length);
@@ -242,7 +244,7 @@ impl Fields {
         program.instance_types = InstanceTypes::default();
     }
 
-    /// A struct that a block reads, by the names of its fields.
+    /// A metadata struct that a block reads, field by field.
     fn input(&self, cx: &Lowerer<'_>, ty: &Type) -> Binding {
         let Some(info) = cx.p.types.struct_info(ty) else { return Binding::Tree(Tree::Nothing) };
         let field = |name: &str| match name {
@@ -259,7 +261,7 @@ impl Fields {
     }
 }
 
-/// There is no accelerator that decrypts between the controls.
+/// Makes a program that requests decryption not loadable: there is no accelerator for it between the controls.
 fn refuse_decryption(cx: &mut Lowerer<'_>, fields: &Fields, blocks: &Blocks, pre: StageId) {
     let Some(Operand::Slot(decrypt)) = fields.pre_out.children().first().map(Tree::operand) else { return };
     if cx.assigns_other_than(pre, decrypt, 0) {
@@ -270,7 +272,7 @@ fn refuse_decryption(cx: &mut Lowerer<'_>, fields: &Fields, blocks: &Blocks, pre
     }
 }
 
-/// The blocks' stages; of the deparser what it computes and what it emits.
+/// The stages of the blocks; the deparser has one that computes and one that emits.
 struct Stages {
     mp: StageId,
     pre: Option<StageId>,
@@ -279,23 +281,23 @@ struct Stages {
     md_emit: StageId,
 }
 
-/// What comes between the blocks, and the entry points.
+/// The stages between the blocks, and the entry points.
 struct Glue<'f> {
     fields: &'f Fields,
-    /// By mirror slot: whether a copy is asked for, and for which session.
+    /// By mirror slot: the flag that requests a copy, and the session.
     mirrors: BTreeMap<u64, (SlotId, SlotId)>,
-    /// Whether the packet is recirculated, if anything asks for it.
+    /// The flag that requests recirculation, if the program uses it.
     recirculate: Option<SlotId>,
-    /// The class of service, if the program chooses it.
+    /// The class of service, if the program assigns it.
     class: Option<SlotId>,
 }
 
-/// How a packet leaves at the end.
+/// What happens to a packet at the end.
 #[derive(Clone, Copy)]
 enum Leave {
     /// It is sent.
     Send,
-    /// Its frame is finished; it goes on at `rest`.
+    /// Its frame is finished; it continues at `rest`.
     Finish,
     /// It waits in a queue of its port.
     Wait,
@@ -395,7 +397,7 @@ impl Glue<'_> {
     }
 }
 
-/// The variable by which the program asks the runtime for something.
+/// The slot of a request to the runtime.
 fn request(cx: &mut Lowerer<'_>, which: Intrinsic, name: &str, width: u32) -> SlotId {
     if let Some(slot) = cx.b.program().intrinsic(which) {
         return slot;
@@ -405,7 +407,7 @@ fn request(cx: &mut Lowerer<'_>, which: Intrinsic, name: &str, width: u32) -> Sl
     slot
 }
 
-/// One bit: whether a port is a host's.
+/// One bit: whether a port is a host port.
 fn is_host_port(cx: &mut Lowerer<'_>, port: Operand) -> Operand {
     cx.library_function(IS_HOST_PORT, port).unwrap_or(Lowerer::bit(false))
 }

@@ -1,12 +1,12 @@
-//! What the portable architectures have in common: how their blocks become stages, and their externs.
+//! What the portable architectures have in common: the lowering of their blocks to stages, and their externs.
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `portable/emits.rs` | a deparser as two stages: what it computes, and what it emits |
+//! | `portable/emits.rs` | splits a deparser into a stage that computes and a stage that emits |
 //! | `portable/externs.rs` | counters, meters, registers, hashes, random numbers, digests, profiles, table properties |
-//! | `portable/checksums.rs` | `Checksum` and `InternetChecksum`, which add up what a block gives them |
+//! | `portable/checksums.rs` | `Checksum` and `InternetChecksum`, which accumulate data within a block |
 //!
-//! Nothing here knows the packet paths of one architecture; `psa.rs` does.
+//! The packet paths of an architecture are not here, but in `psa.rs` and `pna.rs`.
 
 pub(crate) mod checksums;
 pub(crate) mod emits;
@@ -16,14 +16,14 @@ use crate::context::{Binding, Lowerer};
 use ir::{BlockId, Fate, Op, Operand, SlotId, StageId, StageKind};
 use sema::typed::{ControlId, InstanceId, InstanceOf, Param, ParserId};
 
-/// A parser of the package, and the instance of it.
+/// A parser of the package, and its instance.
 pub(crate) type ParserBlock = (ParserId, InstanceId);
-/// A control of the package, and the instance of it.
+/// A control of the package, and its instance.
 pub(crate) type ControlBlock = (ControlId, InstanceId);
 
 // Blocks of the package.
 impl Lowerer<'_> {
-    /// The parser that an argument of a package is.
+    /// The parser passed as an argument of the package; `None` if the instance is not a parser.
     pub fn parser_block(&self, id: Option<InstanceId>) -> Option<ParserBlock> {
         match self.p.instance(id?).of {
             InstanceOf::Parser(parser) => Some((parser, id?)),
@@ -31,7 +31,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The control that an argument of a package is.
+    /// The control passed as an argument of the package; `None` if the instance is not a control.
     pub fn control_block(&self, id: Option<InstanceId>) -> Option<ControlBlock> {
         match self.p.instance(id?).of {
             InstanceOf::Control(control) => Some((control, id?)),
@@ -39,7 +39,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers a parser of the package to a stage. Its parameters stand directly for `values`: nothing is copied.
+    /// Lowers a parser of the package to a stage. Its parameters are bound to `values` directly, without copies.
     pub fn parser_stage(&mut self, (id, instance): ParserBlock, values: Vec<Binding>) -> StageId {
         let p = self.p;
         let parser = &p.parsers[id.index()];
@@ -56,7 +56,7 @@ impl Lowerer<'_> {
         stage
     }
 
-    /// Lowers a control of the package to a stage, as [`Lowerer::parser_stage`].
+    /// Lowers a control of the package to a stage, like [`Lowerer::parser_stage`].
     pub fn control_stage(&mut self, (id, instance): ControlBlock, values: Vec<Binding>) -> StageId {
         let p = self.p;
         let control = &p.controls[id.index()];
@@ -80,9 +80,9 @@ impl Lowerer<'_> {
     }
 }
 
-// Stages of the architecture's own.
+// Stages of the architecture itself.
 impl Lowerer<'_> {
-    /// A stage of glue.
+    /// A stage of architecture glue.
     pub fn glue_stage(&mut self, name: &str, body: impl FnOnce(&mut Self)) -> StageId {
         let stage = self.open_stage(name, StageKind::Control);
         body(self);
@@ -90,14 +90,14 @@ impl Lowerer<'_> {
         stage
     }
 
-    /// The packet's way ends here where a condition holds.
+    /// Ends the packet's path with `fate` if a condition holds.
     pub fn finish_if(&mut self, cond: Operand, fate: Fate) {
         let go_on: BlockId = self.split(cond);
         self.b.fate(fate);
         self.b.switch_to(go_on);
     }
 
-    /// Whether a stage assigns a slot, other than with the given constant.
+    /// Whether a stage assigns to a slot anything but the constant `ignored`.
     pub fn assigns_other_than(&self, stage: StageId, slot: SlotId, ignored: u64) -> bool {
         let program = self.b.program();
         let mut assigns = false;

@@ -1,11 +1,11 @@
-//! PSA: the six blocks of a `PSA_Switch` as stages, with the architecture between them (`psa/glue.rs`).
+//! PSA: the six blocks of a `PSA_Switch` as stages, with glue between them (`psa/glue.rs`).
 //!
-//! What a deparser says of copies of the packet is known before anything is emitted (`portable/emits.rs`), so copies of the
-//! packet as it came need no copy of the frame, and a packet's way from ingress to egress is one function: the egress parser
-//! reads from the frame what the ingress deparser has put there.
+//! Deparsers are split so that their statements about copies of the packet take effect before anything is emitted
+//! (`portable/emits.rs`). Copies of the packet as received then need no copy of the frame. A packet goes from ingress
+//! through egress in one function: the egress parser reads what the ingress deparser has written to the frame.
 //!
-//! Metadata that one block gives to another (`normal_meta`, `clone_i2e_meta`, …) have one place for both, and are a field list:
-//! the replication engine keeps them for the copies that they are for.
+//! Metadata that one block passes to another (`normal_meta`, `clone_i2e_meta`, …) is one variable for both. It is also
+//! a field list, so the replication engine preserves it for the copies on that path.
 //!
 //! Specification: P4_16 Portable Switch Architecture 1.2. Externs: `portable/externs.rs`. Tests: `tests/psa.rs`,
 //! `tests/stf/psa` at the root.
@@ -33,16 +33,16 @@ const PORT_CPU: u64 = 0xffff_fffd;
 /// `PSA_CLONE_SESSION_TO_CPU`
 const SESSION_TO_CPU: u64 = 0;
 
-/// What the architecture and the lowering of the blocks share.
+/// State shared by the architecture and the lowering of the blocks.
 struct State {
     externs: Externs,
-    /// The packet's length in the block that is being lowered.
+    /// The slot with the packet's length in the block that is being lowered.
     length: Option<SlotId>,
 }
 
 type Shared = Rc<RefCell<State>>;
 
-/// Whether a package is PSA's switch, and not one of the program's own with that name.
+/// Whether the package is PSA's, and not one that the program declares under the same name.
 pub(crate) fn is_for(program: &TypedProgram, main: &Instance) -> bool {
     let InstanceOf::Package(id) = main.of else { return false };
     let declared = &program.types.block_types[id.index()];
@@ -101,7 +101,7 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
     Glue::write(cx, &fields, stages);
 }
 
-/// The blocks that `main` was made from.
+/// The constructor arguments of `main`.
 struct Blocks {
     ingress_parser: ParserBlock,
     ingress: ControlBlock,
@@ -148,14 +148,14 @@ impl Blocks {
     }
 }
 
-/// The variables that blocks share. A block's parameters stand directly for them.
+/// Variables that blocks share. The blocks' parameters are bound to them directly.
 struct Fields {
     /// Headers and metadata of ingress, then of egress.
     ih: Tree,
     im: Tree,
     eh: Tree,
     em: Tree,
-    /// What deparsers give to parsers.
+    /// Metadata that deparsers pass to parsers.
     normal: Tree,
     clone_i2e: Tree,
     clone_e2e: Tree,
@@ -164,7 +164,7 @@ struct Fields {
     /// `psa_ingress_output_metadata_t` and `psa_egress_output_metadata_t`.
     ingress_out: Tree,
     egress_out: Tree,
-    /// What the structs for blocks to read consist of.
+    /// Fields of the metadata structs that blocks read.
     ingress_port: SlotId,
     packet_path: SlotId,
     ingress_timestamp: SlotId,
@@ -174,9 +174,9 @@ struct Fields {
     instance: SlotId,
     egress_timestamp: SlotId,
     packet_length: SlotId,
-    /// Bytes of the packet that the egress parser gets.
+    /// Length in bytes of the packet that the egress parser gets.
     egress_length: SlotId,
-    /// The numbers of the packet paths.
+    /// Numbers of the packet paths.
     paths: Paths,
 }
 
@@ -192,7 +192,7 @@ struct Paths {
     recirculate: u128,
 }
 
-/// Bits of ports, groups and the like, as `psa.p4` has them.
+/// Widths of ports, groups and the like in bits, as in `psa.p4`.
 const PORT_WIDTH: u32 = 32;
 const CLASS_WIDTH: u32 = 8;
 const INSTANCE_WIDTH: u32 = 16;
@@ -248,7 +248,7 @@ impl Fields {
         }
     }
 
-    /// Tells the program which of its slots the runtime reads and sets, and what the architecture fixes.
+    /// Declares the slots that the runtime reads and sets, and the constants of the architecture.
     fn declare(&self, cx: &mut Lowerer<'_>) {
         let intrinsics = [
             (Intrinsic::IngressPort, self.ingress_port),
@@ -300,18 +300,18 @@ impl Fields {
     }
 }
 
-/// A struct of these slots.
+/// A struct with these slots as fields.
 fn record(slots: &[SlotId]) -> Binding {
     Binding::Tree(Tree::Struct(slots.iter().map(|s| Tree::from(*s)).collect()))
 }
 
-/// The architecture.
+/// The architecture PSA.
 struct Psa {
     state: Shared,
 }
 
 impl Psa {
-    /// A field of the struct that is a call's argument `i`.
+    /// A field of the struct that is argument `i` of a call.
     fn field(cx: &Lowerer<'_>, call: &ExternCall<'_>, i: usize, name: &str) -> Operand {
         let ty: Option<&Type> = call.call.args.get(i).map(|a| &a.ty);
         let index = ty.and_then(|ty| Some(cx.p.types.struct_info(ty)?.field(name)?.0));
@@ -368,7 +368,7 @@ impl Architecture for Psa {
     }
 
     fn direct_meter(&mut self, _: &mut Lowerer<'_>, _: &Table, _: ir::ExternId, _: SlotId, _: SlotId) {
-        // Actions run it.
+        // Actions run direct meters.
     }
 
     fn runs_direct_at_lookup(&self) -> bool {

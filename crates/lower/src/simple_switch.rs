@@ -1,5 +1,6 @@
-//! The glue of bmv2's simple_switch: the stages between a program's blocks, and its entry points. Written once for programs
-//! from source (`v1model.rs`) and from bmv2's JSON (`crates/bmv2`), which only differ in how the blocks came about.
+//! The glue of bmv2's simple_switch: the stages between a program's blocks, and its entry points. It is shared by
+//! programs from source (`v1model.rs`) and from bmv2's JSON (`crates/bmv2`), which differ only in the origin of the
+//! blocks.
 //!
 //! ```text
 //! Ingress, Reingress  parser  verify  ingress  ingress_end  egress_start  egress  egress_end  compute  deparser  deparse_end
@@ -8,16 +9,16 @@
 //! Deparse                                                   deparse_begin                     compute  deparser  deparse_end
 //! ```
 //!
-//! - `ingress_end`: replication if a clone, resubmission or multicast group is asked for; drop if `egress_spec` is 511;
-//!   else `egress_port = egress_spec`. A program that reads queue metadata or sets `priority` ends here: its packets wait in
-//!   queues, and go on at `Egress`.
+//! - `ingress_end`: replication if a clone, resubmission or multicast group is requested; drop if `egress_spec` is 511;
+//!   otherwise `egress_port = egress_spec`. In a program that reads queue metadata or sets `priority`, `Ingress` ends
+//!   here: packets wait in queues and continue at `Egress`.
 //! - `egress_start`: `egress_spec = 0`. `egress_end`: replication for a clone; drop if `egress_spec` is 511.
-//! - `length_start` (after the parser; only where egress asks for the length): see `simple_switch/length.rs`.
-//! - `deparse_end`: replication for a recirculation, else out of the port that the packet had when egress began.
-//! - `clone_begin`, `clone_end`: an ingress clone is parsed again, but what the parser wrote to metadata is undone.
+//! - `length_start` (after the parser, and only if egress needs the length): see `simple_switch/length.rs`.
+//! - `deparse_end`: replication for a recirculation; otherwise sends to the port that the packet had when egress began.
+//! - `clone_begin`, `clone_end`: an ingress clone is parsed again, but the parser's writes to metadata are undone.
 //!
-//! A test is there only if something in the program can make it true, an entry only if something leads to it: a plain
-//! router has none of these tests but the drop.
+//! A test is emitted only if the program can make it true, and an entry point only if it is reachable. In a plain
+//! router, only the drop test remains.
 //!
 //! Reference for behaviour: docs/simple_switch.md of behavioral-model. Tests: `tests/v1model.rs`.
 
@@ -32,17 +33,17 @@ use ir::{
 use length::Length;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The value of a 9-bit `egress_spec` that means drop, unless it is asked for another one.
+/// The default value of the 9-bit `egress_spec` that means drop.
 pub const DROP_PORT: u64 = 511;
 
-/// Name of the counter of packets dropped after ingress; the replication engine uses the same.
+/// Drop reason of packets dropped after ingress; the replication engine uses the same.
 pub const INGRESS_DROP: &str = "ingress drop";
-/// Name of the counter of packets dropped after egress.
+/// Drop reason of packets dropped after egress.
 const EGRESS_DROP: &str = "egress drop";
-/// Name of the counter of packets for which an `assert` or `assume` failed.
+/// Drop reason of packets for which an `assert` or `assume` failed.
 pub const ASSERT_DROP: &str = "assertion failed";
 
-/// A field list index that no list has: preserves nothing.
+/// A field list index that no list has: it preserves nothing.
 pub const NO_FIELD_LIST: u128 = 0xffff;
 
 /// Fields of v1model's `standard_metadata_t` that the runtime sets or reads.
@@ -64,18 +65,18 @@ pub const INTRINSICS: [(&str, Intrinsic); 15] = [
     ("parser_error", Intrinsic::ParserError),
 ];
 
-/// What egress may read of the queue that a packet waited in.
+/// Metadata about the queue in which a packet waited, for egress.
 const QUEUE_METADATA: [&str; 4] = ["enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"];
 
-/// What a program's blocks found out and share with the glue.
+/// What lowering the program's blocks has determined, for the glue.
 pub struct Switch {
-    /// Standard metadata by v1model's names of its fields ([`INTRINSICS`] and `checksum_error`).
+    /// Slots of the standard metadata, by v1model's field names ([`INTRINSICS`] and `checksum_error`).
     pub standard: HashMap<String, SlotId>,
-    /// Slots for what packets ask the replication engine for, made when first used.
+    /// Slots of requests to the replication engine, created on first use.
     pub requests: HashMap<Intrinsic, SlotId>,
-    /// Whether ingress asks for clones.
+    /// Whether ingress requests clones.
     pub clones_at_ingress: bool,
-    /// Whether egress asks for clones.
+    /// Whether egress requests clones.
     pub clones_at_egress: bool,
     /// The value of `egress_spec` that means drop.
     pub drop_port: u64,
@@ -94,12 +95,12 @@ impl Default for Switch {
 }
 
 impl Switch {
-    /// A slot for a request to the replication engine.
+    /// The slot of a request to the replication engine.
     pub fn request(&mut self, b: &mut Builder, which: Intrinsic, width: u32) -> SlotId {
         *self.requests.entry(which).or_insert_with(|| b.metadata(format!("${}", which.name()), width))
     }
 
-    /// Sets a request's flag and the field list to keep.
+    /// Emits a request: sets its flag and the field list to preserve.
     pub fn ask(&mut self, b: &mut Builder, flag: Intrinsic, field_list: Intrinsic, list: Operand) {
         let flag = self.request(b, flag, 1);
         let slot = self.request(b, field_list, 16);
@@ -107,7 +108,7 @@ impl Switch {
         b.mov(slot, list);
     }
 
-    /// Tells the program which of its slots the runtime reads and sets, and what packets that come again are called.
+    /// Declares the slots that the runtime reads and sets, and the values of `instance_type`.
     pub fn declare(&self, b: &mut Builder) {
         for (name, which) in INTRINSICS {
             if let Some(slot) = self.standard.get(name) {
@@ -121,7 +122,7 @@ impl Switch {
         b.drop_reason(INGRESS_DROP);
     }
 
-    /// Tells the program the slots of the requests that were used.
+    /// Declares the slots of the requests that are used.
     pub fn declare_requests(&self, b: &mut Builder) {
         let requests: BTreeMap<Intrinsic, SlotId> = self.requests.iter().map(|(i, s)| (*i, *s)).collect();
         for (which, slot) in requests {
@@ -130,19 +131,19 @@ impl Switch {
     }
 }
 
-/// A header of the packet, as far as its length goes.
+/// A header of the packet, for its contribution to the packet's length.
 #[derive(Clone, Debug)]
 pub struct PacketHeader {
-    /// Whether it is there.
+    /// The slot with its validity.
     pub valid: SlotId,
-    /// Bits without a varbit field.
+    /// Length in bits without a varbit field.
     pub fixed_bits: u32,
-    /// Where the number of bits of a varbit field is.
+    /// The slot with the length of a varbit field in bits.
     pub varbit_bits: Option<SlotId>,
 }
 
 impl PacketHeader {
-    /// A header of the program.
+    /// A header of the program, for its length.
     pub fn of(program: &ir::Program, header: ir::HeaderId) -> PacketHeader {
         let header = &program.headers[header.index()];
         let fixed = header.fields.iter().filter(|f| f.varbit_length.is_none());
@@ -154,16 +155,16 @@ impl PacketHeader {
     }
 }
 
-/// The six blocks' stages.
+/// The stages of the six blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Stages {
     /// The parser.
     pub parser: StageId,
     /// Verification of checksums.
     pub verify: StageId,
-    /// The control before replication.
+    /// The ingress control.
     pub ingress: StageId,
-    /// The control after it.
+    /// The egress control.
     pub egress: StageId,
     /// Computation of checksums.
     pub compute: StageId,
@@ -171,7 +172,7 @@ pub struct Stages {
     pub deparser: StageId,
 }
 
-/// Writes the stages between the blocks and the entry points. Warnings are about what the blocks do in vain.
+/// Emits the stages between the blocks, and the entry points. Returns warnings about writes without effect.
 pub fn glue(b: &mut Builder, switch: &Switch, stages: Stages, headers: &[PacketHeader]) -> Vec<Diagnostic> {
     let mut glue = Glue { b, state: switch, stages, headers, warnings: Vec::new() };
     glue.entries();
@@ -188,7 +189,7 @@ struct Glue<'g> {
 }
 
 impl Glue<'_> {
-    /// Opens a stage; its name is made unique.
+    /// Opens a stage under a unique name.
     fn open_stage(&mut self, name: &str) -> StageId {
         let stages = &self.b.program().stages;
         let taken = |name: &String| stages.iter().any(|s| s.name == *name);
@@ -206,7 +207,7 @@ impl Glue<'_> {
         self.b.end_stage();
     }
 
-    /// Goes on where a condition holds; the block for where it does not.
+    /// Branches on a condition; continues where it holds and returns the block where it does not.
     fn split(&mut self, cond: Operand) -> ir::BlockId {
         let (then, other) = (self.b.block(""), self.b.block(""));
         self.b.branch(cond, then, other);
@@ -227,7 +228,7 @@ impl Glue<'_> {
         self.b.program_mut().queues = queues;
         let replicates = self.state.clones_at_ingress || asks(Intrinsic::ResubmitFlag) || multicast;
 
-        // The port to send to: `egress_port`, or what it was when egress began, if egress writes it.
+        // The port to send to: `egress_port`, or a copy from the start of egress if egress writes it.
         let egress_port = self.standard("egress_port");
         let out_port = egress_port.map(|port| match self.writes(egress, port) {
             true => {
@@ -247,7 +248,7 @@ impl Glue<'_> {
             |first: &[Option<StageId>]| -> Vec<StageId> { first.iter().chain(&rest).copied().flatten().collect() };
         let mut whole = chain(&[Some(parser), after_parser, Some(verify), Some(ingress), Some(ingress_end)]);
         if queues {
-            // Packets go on from their queues.
+            // Packets continue when they leave their queues.
             whole.truncate(whole.len() - rest.iter().flatten().count());
         }
         self.b.entry(EntryKind::Ingress, &whole);
@@ -275,7 +276,7 @@ impl Glue<'_> {
         self.state.standard.get(name).copied()
     }
 
-    /// Whether a stage writes a slot, other than with the given constant.
+    /// Whether a stage writes to a slot anything but the constant `ignored`.
     fn writes_other_than(&self, stage: StageId, slot: SlotId, ignored: Option<u64>) -> bool {
         let program = self.b.program();
         let mut writes = false;
@@ -308,7 +309,8 @@ impl Glue<'_> {
         reads
     }
 
-    /// Ingress chooses a port with `egress_spec`; `egress_port` is what came of that. One that ingress also reads is its own variable.
+    /// Warns if ingress writes `egress_port`: the port is chosen by `egress_spec`. No warning if ingress also reads it,
+    /// as a variable of its own.
     fn warn_of_early_egress_port(&mut self) {
         let Some(port) = self.standard("egress_port") else { return };
         let ingress = self.stages.ingress;
@@ -331,13 +333,13 @@ impl Glue<'_> {
         }
     }
 
-    /// Whether the program can ask for multicast: clearing the group, as `mark_to_drop` does, is no such thing.
+    /// Whether the program can request multicast. Clearing the group, as `mark_to_drop` does, is no request.
     fn is_multicast(&self) -> bool {
         let Some(group) = self.standard("mcast_grp") else { return false };
         [self.stages.parser, self.stages.ingress].iter().any(|s| self.writes_other_than(*s, group, Some(0)))
     }
 
-    /// Whether packets wait between ingress and egress: if egress reads something of queues, or if a class is chosen.
+    /// Whether packets wait in queues between ingress and egress: egress reads queue metadata, or a class is chosen.
     fn asks_for_queues(&self) -> bool {
         let reads = |name: &&str| self.standard(name).is_some_and(|slot| self.reads(self.stages.egress, slot));
         let chooses = |class| {
@@ -347,7 +349,7 @@ impl Glue<'_> {
         QUEUE_METADATA.iter().any(reads) || self.standard("priority").is_some_and(chooses)
     }
 
-    /// Where no group is ever set, `mark_to_drop` need not clear it.
+    /// Removes `mark_to_drop`'s resets of the multicast group if no group is ever set.
     fn drop_idle_group_resets(&mut self) {
         let Some(group) = self.standard("mcast_grp") else { return };
         let all = [self.stages.parser, self.stages.ingress, self.stages.egress];
@@ -404,7 +406,7 @@ impl Glue<'_> {
         if let (true, Some(instance_type)) = (again, self.standard("instance_type")) {
             self.b.set(instance_type, 0);
         }
-        // What the runtime sets for packets that it takes through a replication point.
+        // Values that the runtime sets for packets that go through a replication point.
         if let Some(now) = self.standard("ingress_global_timestamp") {
             for name in ["egress_global_timestamp", "enq_timestamp"] {
                 if let Some(slot) = self.standard(name).filter(|s| self.reads(self.stages.egress, *s)) {
@@ -465,7 +467,7 @@ impl Glue<'_> {
         Some(stage)
     }
 
-    /// After a replication at the end of egress: the rest of `egress_end`.
+    /// After a replication at the end of egress: performs the remainder of `egress_end`.
     fn deparse_begin(&mut self) -> Option<StageId> {
         let spec = self.egress_spec_of_egress()?;
         let stage = self.open_stage("deparse_begin");
@@ -485,7 +487,7 @@ impl Glue<'_> {
         stage
     }
 
-    /// Keeps the metadata that the parser writes as they were before.
+    /// Saves the metadata that the parser writes, and restores them after it.
     fn clone_glue(&mut self) -> (Option<StageId>, Option<StageId>) {
         let program = self.b.program();
         let mut written = BTreeSet::new();

@@ -1,16 +1,16 @@
-//! Packages of other switches: every block by itself.
+//! Packages of unknown architectures: every block is lowered on its own.
 //!
-//! A program whose `main` is a package that no supported architecture declares can be checked, optimised and translated,
-//! but not loaded: nobody here knows what happens between its blocks. So that all of that can be done, it gets this
-//! meaning, which takes nothing for granted:
+//! A program whose `main` is a package that no supported architecture declares can be checked, optimised and translated
+//! but not loaded: what happens between its blocks is unknown. For this it is given the following semantics, which
+//! assume nothing:
 //!
-//! - The blocks are the parsers and controls that `main` is made from, also through packages inside it, in order of the
-//!   arguments. Each is a stage; all of them form the entry `ingress`, whose packets end as dropped.
-//! - Before a block, code outside of the program gives its `in` and `inout` parameters (and directionless ones that are
-//!   values) any values; after it, the outside sees its `out` and `inout` parameters, of a parser its error too. Both
-//!   are `Op::Unresolved`. Two blocks share nothing but tables and externs.
-//! - `packet_in` is the frame for parsers, `packet_out` the frame for controls, which become deparsers. Other objects
-//!   that a block gets as parameters are objects of the outside; so are all externs but those of core.p4.
+//! - The blocks are the parsers and controls among the arguments of `main`, including those of nested packages, in
+//!   order. Each is a stage; together they form the entry point `ingress`, which drops all packets.
+//! - Before a block, unresolved code sets its `in`, `inout` and directionless value parameters to arbitrary values.
+//!   After it, unresolved code reads its `out` and `inout` parameters, and a parser's error. Both are `Op::Unresolved`.
+//!   Blocks share only tables and externs.
+//! - A parser's `packet_in` and a control's `packet_out` are the frame; such controls become deparsers. Other objects
+//!   passed as parameters are foreign, as are all externs except those of core.p4.
 //! - `out` parameters start as zeros and invalid headers.
 //!
 //! ```text
@@ -31,19 +31,19 @@ use sema::Value;
 use sema::typed::{ControlId, Direction, Instance, InstanceId, InstanceOf, LocalId, Param, ParserId, Table};
 use std::rc::Rc;
 
-/// Why the packets of such a program end.
+/// Drop reason of all packets of such a program.
 const DROP: &str = "no architecture";
 
-/// Bits of the packet's length.
+/// Width of the packet's length, in bits.
 const LENGTH_WIDTH: u32 = 32;
 
-/// A block of `main`.
+/// A block of `main`, with its instance.
 enum Block {
     Parser(ParserId, InstanceId),
     Control(ControlId, InstanceId),
 }
 
-/// Lowers a program whose `main` is a package that is not known.
+/// Lowers a program whose `main` is an unknown package.
 pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance, package: &str) {
     cx.package_is_foreign = true;
     cx.unloadable.push(not_loadable(cx, main, package));
@@ -76,7 +76,7 @@ fn not_loadable(cx: &Lowerer<'_>, main: &Instance, package: &str) -> Diagnostic 
         .help(format!("the architectures that can be loaded: {}", crate::architectures()))
 }
 
-/// The blocks that a package is made from, those of packages inside it included.
+/// The blocks of a package, including those of nested packages.
 fn blocks(cx: &Lowerer<'_>, main: &Instance) -> Vec<Block> {
     let mut found = Vec::new();
     let mut waiting: Vec<&Value> = main.args.iter().rev().map(|a| &a.value).collect();
@@ -98,7 +98,7 @@ fn blocks(cx: &Lowerer<'_>, main: &Instance) -> Vec<Block> {
     found
 }
 
-/// A block's stage and the one after it.
+/// The stage of a block, and the unresolved code after it.
 fn lower_block(cx: &mut Lowerer<'_>, package: &str, block: &Block) -> [StageId; 2] {
     let p = cx.p;
     let (params, instance, span) = match block {
@@ -157,7 +157,7 @@ fn lower_block(cx: &mut Lowerer<'_>, package: &str, block: &Block) -> [StageId; 
     [stage, end]
 }
 
-/// What a block's parameters stand for.
+/// The bindings of a block's parameters.
 fn bind(cx: &mut Lowerer<'_>, prefix: &str, params: &[Param], block: &Block) -> Vec<(LocalId, Binding)> {
     let mut packet_is_free = true;
     let mut bound = Vec::with_capacity(params.len());
@@ -184,7 +184,7 @@ fn bind(cx: &mut Lowerer<'_>, prefix: &str, params: &[Param], block: &Block) -> 
     bound
 }
 
-/// The outside gives parameters their values.
+/// Emits the unresolved code that sets a block's parameters.
 fn arguments(cx: &mut Lowerer<'_>, callee: String, params: &[Param], bound: &[(LocalId, Binding)], span: Span) {
     let given: Vec<(&Type, &Tree)> = params
         .iter()
@@ -202,7 +202,7 @@ fn arguments(cx: &mut Lowerer<'_>, callee: String, params: &[Param], bound: &[(L
     }
 }
 
-/// An architecture of which nothing is known.
+/// An architecture about which nothing is known.
 struct Standalone {
     length: SlotId,
 }
@@ -221,11 +221,11 @@ impl Architecture for Standalone {
     }
 
     fn direct_meter(&mut self, _: &mut Lowerer<'_>, _: &Table, _: ir::ExternId, _: SlotId, _: SlotId) {
-        // No table has one: table properties mean nothing here.
+        // No table has one: table properties have no meaning here.
     }
 
     fn table_property(&self, _: &str) -> TableProperty {
-        // Whatever it means, it means it elsewhere.
+        // Its meaning is up to the unknown architecture.
         TableProperty::Ignored
     }
 

@@ -1,7 +1,7 @@
 //! Statements: assignments, conditionals, switches, loops, `return`, `exit`.
 //!
-//! Paths that leave early (`return`, `exit`, `break`, `continue`) jump to joins; code behind them lands in blocks that
-//! nothing reaches and `cleanup.rs` removes.
+//! Early exits (`return`, `exit`, `break`, `continue`) jump to joins. Code after them is lowered to unreachable blocks,
+//! which `cleanup.rs` removes.
 //!
 //! Specification: P4_16, chapter "Statements".
 
@@ -15,7 +15,7 @@ use sema::consteval::is_signed;
 use sema::typed::{BinaryOp, Block, Expr, ExprKind, ForCollection, LocalId, Stmt, StmtKind, ValueCase};
 use std::collections::HashSet;
 
-/// Most rounds of a `for`-`in` loop over elements, which is unrolled.
+/// Limit on the iterations of a `for`-`in` loop over elements, which is unrolled.
 const UNROLL_LIMIT: usize = 4096;
 
 impl Lowerer<'_> {
@@ -28,7 +28,7 @@ impl Lowerer<'_> {
     pub fn stmts(&mut self, stmts: &[Stmt]) {
         for stmt in stmts {
             if self.b.is_terminated() || self.step(stmt.span) {
-                // Nothing reaches the rest, or nothing comes of it.
+                // The rest is unreachable, or lowering has given up.
                 return;
             }
             let saved = self.b.set_span(stmt.span);
@@ -89,7 +89,8 @@ impl Lowerer<'_> {
         self.assign_result(&place, &result, first_new);
     }
 
-    /// Assigns what was just computed; saves the move where the last operation can write the target.
+    /// Assigns a value that was just computed. If possible, the last operation writes the target directly, without a
+    /// move.
     fn assign_result(&mut self, place: &Place, value: &Tree, first_new: usize) {
         if let ([to], BitRange::Whole, Tree::Leaf(value)) = (place.alternatives.as_slice(), &place.bits, value)
             && to.guard.is_none()
@@ -119,7 +120,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Sets the `nextIndex` of stacks to 0, which a list of values does not give.
+    /// Sets the `nextIndex` of stacks to 0; a list expression has no value for it.
     fn reset_stacks(&mut self, tree: &Tree) {
         if let Tree::Stack { next: Some(next), .. } = tree {
             self.b.set(*next, 0);
@@ -232,8 +233,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Counts in a slot of its own, since the body may write the variable, and compares before it steps, since the upper
-    /// end may be the largest value.
+    /// A `for` loop over a range. It counts in a slot of its own, because the body may write the variable, and compares
+    /// before it increments, because the upper end may be the largest value.
     fn for_range(&mut self, variable: LocalId, low: &Expr, high: &Expr, body: &Block) {
         let signed = is_signed(&self.p.types, &low.ty);
         let ends = self.eval_all(&[low, high]);

@@ -1,7 +1,7 @@
-//! Storage for types: one slot per scalar, an IR header per header, names that say where they come from.
+//! Storage for types: one slot per scalar and an IR header per header, with names that tell their origin.
 //!
-//! A header whose fixed part is no whole number of bytes, or that has several varbit fields, cannot be on the wire. It
-//! becomes plain slots and a validity bit (`HeaderTree::id` is `None`) and lives as a value only.
+//! A header whose fixed part is not a whole number of bytes, or that has several varbit fields, has no wire format. It
+//! becomes plain slots and a validity bit (`HeaderTree::id` is `None`) and is used as a value only.
 
 use crate::codes;
 use crate::context::{Binding, Lowerer, WIDTH_LIMIT};
@@ -14,17 +14,17 @@ use sema::types::StructId;
 use sema::{Type, Value};
 use std::rc::Rc;
 
-/// Bits of a slot for `error` and enums without underlying type.
+/// Width in bits of a slot for `error`, or for an enum without underlying type.
 pub(crate) const ENUM_WIDTH: u32 = 32;
 
-/// Most slots that one variable may take.
+/// Limit on the slots of one variable.
 const VARIABLE_LIMIT: u64 = 1 << 18;
 
-/// A field of a header's wire form: dotted name, width.
+/// A field of a header's wire format: dotted name and width.
 type FlatField = (String, FieldWidth);
 
 impl Lowerer<'_> {
-    /// Bits of a scalar type, `None` for other types.
+    /// Width of a scalar type in bits; `None` for other types.
     pub fn scalar_width(&self, ty: &Type) -> Option<u32> {
         match self.p.types.underlying(ty) {
             Type::Bool => Some(1),
@@ -34,7 +34,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Storage for a variable of a type.
+    /// Allocates storage for a variable of a type.
     pub fn allocate(&mut self, name: &str, ty: &Type, kind: SlotKind, span: Span) -> Tree {
         if self.is_too_large() {
             return Tree::Nothing;
@@ -51,7 +51,8 @@ impl Lowerer<'_> {
         self.allocate_sized(name, ty, kind, span)
     }
 
-    /// The first value in a type that is wider than any may be: the field that it is, if it is one, and its bits.
+    /// The first part of a type that exceeds the width limit: its field's position, if it is a field, and its width in
+    /// bits.
     fn too_wide(&self, ty: &Type) -> Option<(Option<Span>, u32)> {
         let types = &self.p.types;
         match types.underlying(ty) {
@@ -185,7 +186,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The inverse of `flatten_header`, on storage.
+    /// Restores the structure of a header's fields from flat storage; the inverse of `flatten_header`.
     fn regroup(&self, id: StructId, leaves: &mut dyn Iterator<Item = Tree>) -> Rc<[Tree]> {
         self.p.types.fields_of(id).fields.iter().map(|f| self.regroup_field(&f.ty, leaves)).collect()
     }
@@ -213,7 +214,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// What a variable or parameter of the current body stands for.
+    /// The binding of a variable or parameter of the current body.
     pub fn local(&mut self, local: LocalId) -> Binding {
         if let Some(binding) = self.env.bindings.get(&local) {
             return binding.clone();
@@ -221,8 +222,8 @@ impl Lowerer<'_> {
         Binding::Tree(self.local_storage(local))
     }
 
-    /// The storage of a variable of the current body. It is the same in each inlined copy: P4 has no recursion, and a
-    /// variable's life starts anew at its declaration.
+    /// The storage of a variable of the current body. All inlined copies share it: P4 has no recursion, and a variable
+    /// is initialised anew at its declaration.
     pub fn local_storage(&mut self, local: LocalId) -> Tree {
         let key = (self.env.frame, self.env.instance, local);
         if let Some(tree) = self.frames.get(&key) {
@@ -240,7 +241,7 @@ impl Lowerer<'_> {
         tree
     }
 
-    /// The value of all zeros and invalid headers.
+    /// The value of a type with all bits zero and all headers invalid.
     pub fn zero(&self, ty: &Type) -> Tree {
         if let Some(width) = self.scalar_width(ty) {
             return Tree::constant(width, 0);
@@ -267,7 +268,7 @@ impl Lowerer<'_> {
         self.p.types.fields_of(id).fields.iter().map(|f| self.zero(&f.ty)).collect()
     }
 
-    /// A compile-time value of a type as a tree.
+    /// Converts a compile-time value to a tree of a type.
     pub fn value_tree(&self, value: &Value, ty: &Type) -> Tree {
         let ty = self.p.types.underlying(ty);
         match value {
@@ -313,7 +314,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// An `int` in two's complement, 32 bits at least.
+/// An `int` in two's complement, with at least 32 bits.
 fn int_bits(v: &BigInt) -> Bits {
     let width = u32::try_from(v.bits() + 1).unwrap_or(base::bits::MAX_WIDTH).clamp(32, base::bits::MAX_WIDTH);
     Bits::from_bigint(width, v)

@@ -1,13 +1,13 @@
-//! Writing: the only place, with `header.rs`, where slots of headers change other than by extraction.
+//! Writes to storage. Here and in `header.rs` is all code that changes slots of headers, apart from extraction.
 //!
-//! **Guards.** A field of a header that may be invalid is written as `f = valid ? value : f`, so that the write is lost
-//! (P4_16, "Operations on headers") and the fields of an invalid header stay zero. A whole header is copied with its
-//! validity; the source's fields are zero if it is invalid, so no guard is needed.
+//! **Guards.** A field of a header that may be invalid is written as `f = valid ? value : f`. The write then has no
+//! effect on an invalid header (P4_16, "Operations on headers"), whose fields stay zero. A whole header is copied
+//! together with its validity and needs no guard: the source's fields are zero if it is invalid.
 //!
 //! Headers that keep their fields (`loose.rs`) are written without guards.
 //!
-//! **Overlap.** `{ a, b } = { b, a }` and `s = { s.y, s.x }` must read before they write: the value is frozen when it
-//! names a slot of the target at another place.
+//! **Overlap.** `{ a, b } = { b, a }` and `s = { s.y, s.x }` must read before they write: the value is frozen if it
+//! refers to a slot of the target at another position.
 
 use crate::context::Lowerer;
 use crate::path::{Alternative, BitRange, Place};
@@ -88,7 +88,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Copies a value to storage of its shape, under a guard.
+    /// Copies a value to storage of the same shape, under a guard.
     pub fn store(&mut self, to: &Tree, value: &Tree, guard: Option<&Operand>) {
         match (to, value) {
             (Tree::Nothing, _) | (_, Tree::Nothing) => {}
@@ -102,7 +102,7 @@ impl Lowerer<'_> {
                 self.store_header(to, &HeaderTree::of_values(fields.clone()), guard);
             }
             (Tree::Union(to), Tree::Union(value)) => {
-                // Member by member without the rule of one valid member: the source keeps it.
+                // Copied member by member, without invalidating siblings: the source has at most one valid member.
                 for (to, value) in to.iter().zip(value.iter()) {
                     if let (Tree::Header(to), Tree::Header(value)) = (to, value) {
                         self.copy_header(to, value, guard);
@@ -125,8 +125,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A header, which may be a union's member: whether it becomes valid or not, the others become invalid (P4_16,
-    /// "Operations on header unions"). They go after the copy, whose source may be one of them.
+    /// Copies a header. If it is a member of a union, the other members become invalid, whether it is valid or not
+    /// (P4_16, "Operations on header unions"); this happens after the copy, whose source may be one of them.
     fn store_header(&mut self, to: &HeaderTree, value: &HeaderTree, guard: Option<&Operand>) {
         let member = to.valid.slot().is_some_and(|v| self.union_members.contains_key(&v));
         self.copy_header(to, value, guard);
@@ -178,14 +178,14 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The header may be invalid from here on.
+    /// Forgets that a header is valid.
     pub fn forget(&mut self, header: &HeaderTree) {
         if let Operand::Slot(slot) = &header.valid {
             self.facts.remove(slot);
         }
     }
 
-    /// Starts a variable's life: zeros, headers invalid.
+    /// Initialises a variable: bits are zero, headers invalid.
     pub fn reset(&mut self, to: &Tree) {
         match to {
             Tree::Header(h) => self.clear_header(h),
@@ -206,7 +206,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Makes a header invalid and its fields zero.
+    /// Makes a header invalid and sets its fields to zero.
     pub fn clear_header(&mut self, h: &HeaderTree) {
         match h.id {
             Some(header) if !h.loose => self.b.emit(Op::SetInvalid { header }),
@@ -220,8 +220,8 @@ impl Lowerer<'_> {
         self.forget(h);
     }
 
-    /// Turns the operation that made a temporary into one that writes the variable it is moved to. The temporary must
-    /// have been made after `first_new` and be used nowhere else.
+    /// Coalesces a move: the operation that computes a temporary writes the target of the move instead. The temporary
+    /// must have been created after `first_new` and must have no other use.
     pub fn move_result(&mut self, to: SlotId, value: &Operand, first_new: usize) {
         let last = self.b.program().slots.len() - 1;
         if let Operand::Slot(temp) = value
@@ -244,7 +244,7 @@ impl Lowerer<'_> {
         self.b.mov(to, value);
     }
 
-    /// A value as unsigned number of a width, signed values extended by their sign.
+    /// Resizes a value to `width` bits: sign-extended if `signed`, else zero-extended, or truncated.
     pub fn resize(&mut self, value: Operand, width: u32, signed: bool) -> Operand {
         let from = self.width(&value);
         match &value {
@@ -255,7 +255,8 @@ impl Lowerer<'_> {
     }
 }
 
-/// The destination of an operation that does nothing but compute it from operands.
+/// The destination of an operation that only computes a value from its operands; `None` for operations with side
+/// effects.
 fn result_of(op: &mut Op) -> Option<&mut SlotId> {
     match op {
         Op::Bin { dst, .. }
@@ -268,7 +269,7 @@ fn result_of(op: &mut Op) -> Option<&mut SlotId> {
     }
 }
 
-/// Whether copying `value` to `to` slot by slot could read a slot that was written before.
+/// Whether copying `value` to `to` slot by slot could read a slot that has been overwritten already.
 fn overlaps(to: &Tree, value: &Tree) -> bool {
     let mut at: HashMap<SlotId, usize> = HashMap::new();
     let mut position = 0;

@@ -1,12 +1,13 @@
-//! Tables, actions and value sets: their declaration, and what applying one becomes.
+//! Tables, actions and value sets: their declaration, and the application of tables.
 //!
-//! Applying is `Op::Apply`, then a switch on the action that was found; each action's body is inlined in a block, its
-//! data loaded by `Op::ActionParam`. A table that is applied at two places is inlined twice. In
-//! `switch (t.apply().action_run)` each action's block leads directly to its case. What runs before the members of an
-//! action set (`@groupaction`) makes an action of its own with each member, so the engines know nothing of it.
+//! An application is `Op::Apply`, followed by a switch on the action found. Each action's body is inlined in a block of
+//! its own, with action data loaded by `Op::ActionParam`. A table that is applied twice is inlined twice. In
+//! `switch (t.apply().action_run)` the block of each action jumps directly to its case. A `@groupaction` action, which
+//! runs before the members of an action set, is combined with each member action to a new action; engines need not know
+//! of it.
 //!
-//! Tables are declared once per instance of their control, also those that are never applied: the control plane sees
-//! them. Names are the instance tree's.
+//! Tables are declared once per instance of their control, even if they are never applied: the control plane sees them.
+//! Names are those of the instance tree.
 
 use crate::add_on_miss::OfTable;
 use crate::arch::TableProperty;
@@ -25,10 +26,10 @@ use sema::typed::{
 };
 use std::rc::Rc;
 
-/// Entries of a table without `size`.
+/// Number of entries of a table without `size`.
 const DEFAULT_SIZE: u64 = 1024;
 
-/// Where an application leaves its results.
+/// The results of an application.
 struct Applied {
     hit: SlotId,
     action: SlotId,
@@ -59,7 +60,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The IR table of a table in an instance of its control.
+    /// Declares a table of a control instance, if that has not been done, and returns it.
     pub fn table_info(&mut self, id: TableId, instance: InstanceId) -> TableInfo {
         if let Some(info) = self.tables.get(&(id, instance)) {
             return info.clone();
@@ -151,7 +152,7 @@ impl Lowerer<'_> {
         info
     }
 
-    /// The actions of a table, in the order of its list.
+    /// The actions of a table, in the order of its declaration.
     fn listed_actions(&mut self, table: &typed::Table, instance: InstanceId) -> Vec<TableAction> {
         let of_list = |a: &typed::TableAction| TableAction {
             action: self.action_id(a.action, instance),
@@ -161,14 +162,14 @@ impl Lowerer<'_> {
         table.actions.iter().map(of_list).collect()
     }
 
-    /// The action profile or selector that a table has its actions from.
+    /// The action profile or selector that implements a table.
     fn profile_of(&self, table: &typed::Table, instance: InstanceId) -> Option<InstanceId> {
         let arch = self.arch.as_ref()?;
         let is_profile = |p: &&typed::Property| matches!(arch.table_property(&p.name), TableProperty::Implementation);
         self.attached(table.properties.iter().find(is_profile)?, instance)
     }
 
-    /// The extern object that a property names.
+    /// The extern object to which a property refers.
     fn attached(&self, property: &typed::Property, instance: InstanceId) -> Option<InstanceId> {
         match &property.value.kind {
             ExprKind::Instance(reference) => self.p.resolve(*reference, Some(instance)),
@@ -176,11 +177,11 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The list of a table whose profile other tables have too, and the place in it of each action in `own`.
+    /// The IR action list of a table with an action profile, and the index in it of each action in `own`.
     ///
-    /// A member of a profile has one call for all tables that share it, so those tables have one list: the actions of all
-    /// of them. Members run what each of the tables lists (PSA 7.11: the tables have the same actions; others are told in
-    /// `attach`).
+    /// A member of a profile stores a single action call for all tables that share the profile, so these tables have
+    /// the same list: the union of their actions. A member can run an action only if all of the tables list it (PSA
+    /// 7.11 requires them to have the same actions; `warn_of_shared` reports others).
     fn actions_with_shared(&mut self, own: &[TableAction], profile: InstanceId) -> (Vec<TableAction>, Vec<u32>) {
         let mut list: Vec<TableAction> = Vec::new();
         for shared in self.lists_of_profile(profile).iter() {
@@ -202,7 +203,7 @@ impl Lowerer<'_> {
         (list, places)
     }
 
-    /// Actions that no member can run, since a table that shares the profile does not list them.
+    /// Warns of actions that no member can run, because another table that shares the profile does not list them.
     fn warn_of_shared(&mut self, table: &typed::Table, instance: InstanceId) {
         let Some(profile) = self.profile_of(table, instance) else { return };
         let lists = self.lists_of_profile(profile);
@@ -223,7 +224,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The actions of each table that has its actions from a profile.
+    /// The action list of each table that is implemented by a profile.
     fn lists_of_profile(&mut self, profile: InstanceId) -> Rc<[Vec<TableAction>]> {
         if let Some(known) = self.profile_lists.get(&profile) {
             return Rc::clone(known);
@@ -244,8 +245,8 @@ impl Lowerer<'_> {
         lists
     }
 
-    /// What the action sets of groups may call: a `@groupaction` action, then one of the others, with the parameters of
-    /// both. They follow the listed actions in the table's list; control planes ask for them by the names of both.
+    /// The actions of action sets: each `@groupaction` action combined with each other action, with the parameters of
+    /// both. They follow the listed actions in the table's list. Control planes refer to them by both names.
     fn composed_actions(
         &mut self,
         table: &typed::Table,
@@ -260,7 +261,7 @@ impl Lowerer<'_> {
             let [first, then] = [first, then].map(|i| &self.b.program().actions[listed[*i].action.index()]);
             let name = ir::composed_action_name(&first.name, &then.name);
             let params = first.params.iter().chain(&then.params).cloned().collect();
-            // Tables that share a selector call the same.
+            // Tables that share a selector share these actions.
             let known = self.b.program().actions.iter().position(|a| a.name == name).map(ir::ActionId::from_index);
             let action = known.unwrap_or_else(|| self.b.action(Action { name, params }));
             TableAction { action, default_only: false, table_only: true }
@@ -288,7 +289,7 @@ impl Lowerer<'_> {
                     let on = value.and_then(|v| v.as_bool()).unwrap_or(notify);
                     self.table_mut(info.table).idle_timeout = on;
                 }
-                // Behind the selector, which the next property may name.
+                // Handled below, once the selector is known.
                 TableProperty::EmptyGroupAction => {}
                 TableProperty::Capacity => self.capacity(property, instance, info.table),
                 TableProperty::Implementation | TableProperty::Counters | TableProperty::Meters => {
@@ -307,7 +308,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The table's size is that of the object that a property names.
+    /// Sets the table's size to that of the object to which a property refers.
     fn capacity(&mut self, property: &typed::Property, instance: InstanceId, id: ir::TableId) {
         let resolved = self.attached(property, instance);
         let size = resolved.and_then(|id| self.p.instance(id).arg("size")?.to_u64());
@@ -321,8 +322,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// What a group without members runs; it counts as a miss if the table says nothing. It belongs to the selector, since members and
-    /// groups do.
+    /// Sets the action that runs if a group is empty; without one, an empty group is a miss. It is stored in the
+    /// selector, to which members and groups belong.
     fn empty_group_action(&mut self, table: &typed::Table, instance: InstanceId, info: &TableInfo) {
         let Some(selector) = self.table_mut(info.table).implementation else { return };
         let call = table.empty_group_action.as_ref().map(|empty| {
@@ -408,7 +409,7 @@ impl Lowerer<'_> {
         &mut self.b.program_mut().tables[id.index()]
     }
 
-    /// The IR action of an action in an instance of its control.
+    /// The IR action for an action of a control instance.
     fn action_id(&mut self, id: ActionId, instance: InstanceId) -> ir::ActionId {
         let p = self.p;
         let action = &p.actions[id.index()];
@@ -418,7 +419,7 @@ impl Lowerer<'_> {
         }
         let path = owner.map_or("", |o| p.instance(o).path.as_str());
         let name = action.control_name.qualified(path);
-        // Actions of one name take the same parameters, and no table has two of them.
+        // Actions with the same name have the same parameters, and no table has two of them.
         if let Some(same) = self.action_names.get(&name) {
             self.actions.insert((id, owner), *same);
             return *same;
@@ -430,7 +431,7 @@ impl Lowerer<'_> {
                 let text = self.type_text(&param.ty);
                 let message = format!("the control plane cannot give parameter `{}` of type `{text}`", param.name);
                 let diagnostic = Diagnostic::error(codes::UNSUPPORTED_TYPE, param.span, message);
-                // Another switch may have a control plane that can.
+                // Another switch may have a control plane that can provide it.
                 if !self.package_is_foreign {
                     self.report(diagnostic.help("give the action the fields that it needs, each as a parameter"));
                 }
@@ -444,7 +445,7 @@ impl Lowerer<'_> {
         made
     }
 
-    /// An action with compile-time arguments.
+    /// A call of an action with compile-time arguments.
     pub fn action_call(
         &mut self,
         table: &typed::Table,
@@ -461,7 +462,7 @@ impl Lowerer<'_> {
             let value = args.get(i).and_then(|e| p.eval(e, Some(instance)));
             match value.map(|v| self.value_tree(&v, &param.ty)) {
                 Some(Tree::Leaf(Operand::Const(c))) if c.width() > 0 => values.push(c),
-                // A parameter that no control plane can give: what stands for it has one bit.
+                // A parameter that no control plane can provide; one bit represents it.
                 Some(_) => values.push(Bits::zero(1)),
                 None => {
                     let message = format!("the value of `{}` is not known at compile time", param.name);
@@ -505,7 +506,7 @@ impl Lowerer<'_> {
         table
     }
 
-    /// The fields of a value set's element, flattened; a sole value is named as the set.
+    /// The fields of a value set's element, flattened; a single value gets the name of the set.
     fn value_set_keys(
         &mut self,
         set: &typed::ValueSet,
@@ -582,7 +583,7 @@ fn match_annotation(annotation: &typed::Annotation) -> Option<MatchKind> {
     }
 }
 
-// Application.
+// Application of tables.
 impl Lowerer<'_> {
     fn results(&mut self) -> Applied {
         let [hit, action, entry, data] = [1, 32, 64, 64].map(|w| self.b.temp(w));
@@ -594,7 +595,7 @@ impl Lowerer<'_> {
         self.apply_call(call, None)
     }
 
-    /// Applies a table and runs the action it finds, and that action's case. The operand is the hit flag.
+    /// Applies a table, then runs the action that it finds and that action's `switch` case. Returns the hit flag.
     pub fn apply_call(&mut self, call: &Call, cases: Option<&[ActionCase]>) -> Operand {
         let (Callee::TableApply(id), Some(instance)) = (&call.callee, self.env.instance) else {
             self.refuse(codes::MISPLACED, call.span, "only a table of a control can be applied here");
@@ -614,12 +615,12 @@ impl Lowerer<'_> {
             if *selects { &mut selector } else { &mut keys }.push(value.operand());
         }
         if self.table_mut(info.table).dynamic.is_some() {
-            // An action that adds an entry may have changed what was looked up.
+            // An action that adds an entry may have changed a variable of the key.
             keys = keys.into_iter().map(|key| self.freeze(&Tree::Leaf(key)).operand()).collect();
         }
         let looked_up = keys.clone();
         let to = self.results();
-        // Without a selector (there was a warning) the keys choose nothing.
+        // Without a selector, `selector` keys have no effect; a warning was reported.
         if self.table_mut(info.table).implementation.is_none() {
             selector.clear();
         }
@@ -632,7 +633,7 @@ impl Lowerer<'_> {
             entry: to.entry,
             data: to.data,
         });
-        // A default entry has direct resources like any other (P4Runtime, "Default Entry").
+        // A default entry has direct resources as well (P4Runtime, "Default Entry").
         if self.arch.as_ref().is_some_and(|a| !a.runs_direct_at_lookup()) {
             self.direct.extend(info.counters.iter().chain(info.meters.iter()).map(|ext| (*ext, to.entry)));
         } else {
@@ -656,7 +657,7 @@ impl Lowerer<'_> {
         to.hit.into()
     }
 
-    /// Runs a direct meter: once for each lookup, whether the action asks for the colour or not.
+    /// Runs a direct meter once for each lookup, whether or not the action reads the colour.
     fn run_direct_meter(&mut self, table: &typed::Table, meter: ir::ExternId, to: &Applied) {
         let dst = self.b.temp(2);
         let (hit, entry) = (Self::bit(true), to.entry);
@@ -697,7 +698,7 @@ impl Lowerer<'_> {
         }
         let composed: Vec<BlockId> = info.composed.iter().map(|_| self.b.block("group")).collect();
         let listed = self.table_mut(info.table).actions.len() - composed.len();
-        // Actions of other tables that share the profile: no member has them.
+        // Actions of other tables that share the profile, which no member can run.
         for place in (0..listed as u32).filter(|place| !info.places.contains(place)) {
             targets.push((Bits::new(32, place.into()), self.join_block(done, &facts)));
         }
@@ -736,8 +737,8 @@ impl Lowerer<'_> {
         self.land(done);
     }
 
-    /// Runs the action listed at `index`. Its data are those of the found call, which names the action at `called.0` of the
-    /// table's list, from parameter `called.1` on.
+    /// Runs the action listed at `index`. Its data belong to the call found, of the action at index `called.0` in the
+    /// table's list; they begin at parameter `called.1` of that action.
     fn table_action(
         &mut self,
         table: &typed::Table,
@@ -759,7 +760,7 @@ impl Lowerer<'_> {
             let number = action.params[..param].iter().filter(|q| q.direction == Direction::None).count();
             let ty = &action.params[param].ty;
             let Some(width) = cx.scalar_width(ty).filter(|w| *w > 0) else {
-                // Nobody can give it: the program is not loaded.
+                // No control plane can provide it; the program cannot be loaded.
                 let callee = format!("action data {}", action.params[param].name);
                 return cx.ask_outside(callee, &[], &[ty], listed.span).pop().unwrap_or(Tree::Nothing);
             };
@@ -774,7 +775,7 @@ impl Lowerer<'_> {
         self.of_table = of_table;
     }
 
-    /// What a counter's or meter's unit is called in the program.
+    /// The unit of a counter or meter, given its name in the program.
     pub fn unit(name: &str) -> CounterUnit {
         match name {
             "packets" => CounterUnit::Packets,

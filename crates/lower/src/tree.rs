@@ -1,19 +1,19 @@
 //! Values and storage as trees of operands.
 //!
-//! One type serves both. A *storage* tree has a slot at every leaf (and says which IR header it is); a *value* tree has
-//! slots, constants or both. Reading a variable is handing out its storage tree, so nothing is copied until something is
-//! written; whoever evaluates something with side effects in between makes a copy first (`Lowerer::freeze`).
+//! One type represents both. A *storage* tree has a slot at every leaf, and the IR header of each header. A *value*
+//! tree has slots, constants or both. Reading a variable returns its storage tree, so nothing is copied until something
+//! is written. Code that evaluates anything with side effects in between must copy the value first (`Lowerer::freeze`).
 //!
-//! Children are shared (`Rc`), so that projecting a field of a big struct costs one step.
+//! Children are shared (`Rc`), so accessing a field of a large struct takes constant time.
 
 use base::Bits;
 use ir::{HeaderId, Operand, SlotId};
 use std::rc::Rc;
 
-/// A value or a place for one.
+/// A value, or the storage of a variable.
 #[derive(Clone, Debug)]
 pub(crate) enum Tree {
-    /// No bits: externs, strings, `void`.
+    /// No bits: extern objects, strings, `void`.
     Nothing,
     /// `bit`, `int`, `bool`, `error`, enums.
     Leaf(Operand),
@@ -23,20 +23,21 @@ pub(crate) enum Tree {
     Header(HeaderTree),
     /// A header union's members.
     Union(Rc<[Tree]>),
-    /// Fields of a struct, elements of a tuple or list.
+    /// The fields of a struct, or the elements of a tuple or list.
     Struct(Rc<[Tree]>),
-    /// A stack or array; header stacks in storage have a `nextIndex`.
+    /// A header stack or array; header stacks in storage have a `nextIndex`.
     Stack { elements: Rc<[Tree]>, next: Option<SlotId> },
 }
 
 /// A header's validity and fields.
 #[derive(Clone, Debug)]
 pub(crate) struct HeaderTree {
-    /// The IR header, for storage that has one.
+    /// The IR header, if the storage has one.
     pub id: Option<HeaderId>,
-    /// Storage that keeps its fields while it is invalid: the slots are its own, and `id` is for the wire only (`loose.rs`).
+    /// Whether it is storage that keeps its fields while the header is invalid. The slots are then separate from those
+    /// of `id`, which is used for extraction and emission only (`loose.rs`).
     pub loose: bool,
-    /// One bit.
+    /// The validity bit.
     pub valid: Operand,
     /// By P4 field; a field of struct type is a subtree.
     pub fields: Rc<[Tree]>,
@@ -55,12 +56,12 @@ impl Tree {
         Tree::Leaf(Operand::new_const(width, value))
     }
 
-    /// Subtree number `index` of a struct, header, union, tuple or stack.
+    /// Child `index` of a struct, header, union, tuple or stack.
     pub fn child(&self, index: usize) -> Tree {
         self.children().get(index).cloned().unwrap_or(Tree::Nothing)
     }
 
-    /// The subtrees, validity and `nextIndex` not among them.
+    /// The children; validity and `nextIndex` are not included.
     pub fn children(&self) -> &[Tree] {
         match self {
             Tree::Struct(c) | Tree::Union(c) | Tree::Stack { elements: c, .. } => c,
@@ -69,7 +70,7 @@ impl Tree {
         }
     }
 
-    /// The operand of a scalar; for anything else (after an error) a zero bit.
+    /// The operand of a scalar; for anything else, which only occurs after an error, a zero bit.
     pub fn operand(&self) -> Operand {
         match self {
             Tree::Leaf(o) => o.clone(),
@@ -78,7 +79,7 @@ impl Tree {
         }
     }
 
-    /// Calls `f` for every operand: values, lengths, validities; for stacks their `nextIndex` too.
+    /// Calls `f` for every operand: values, lengths, validities, and the `nextIndex` of stacks.
     pub fn for_each_operand(&self, f: &mut impl FnMut(&Operand)) {
         match self {
             Tree::Nothing => {}
@@ -99,14 +100,15 @@ impl Tree {
         }
     }
 
-    /// All slots in it.
+    /// All slots in the tree.
     pub fn slots(&self) -> Vec<SlotId> {
         let mut slots = Vec::new();
         self.for_each_operand(&mut |o| slots.extend(o.slot()));
         slots
     }
 
-    /// Values of the wire form in order: fields without validities. Varbits come with their length.
+    /// Calls `f` for each value of the wire format, in order: fields without validities. Varbits come with their
+    /// length.
     pub fn for_each_wire_leaf(&self, f: &mut impl FnMut(&Operand, Option<&Operand>)) {
         match self {
             Tree::Leaf(o) => f(o, None),
@@ -115,8 +117,8 @@ impl Tree {
         }
     }
 
-    /// Values that a controller sees, in order: as the wire form, with each header's validity before its fields, and each
-    /// varbit's length after its value.
+    /// Calls `f` for each value that a controller sees, in order: those of the wire format, with each header's validity
+    /// before its fields and each varbit's length after its value.
     pub fn for_each_told_leaf(&self, f: &mut impl FnMut(&Operand)) {
         match self {
             Tree::Leaf(o) => f(o),
@@ -133,7 +135,7 @@ impl Tree {
         }
     }
 
-    /// A value of the same shape with every operand replaced.
+    /// A tree of the same shape, as a value, with every operand replaced.
     pub fn map(&self, f: &mut impl FnMut(&Operand) -> Operand) -> Tree {
         match self {
             Tree::Nothing => Tree::Nothing,
@@ -152,7 +154,7 @@ impl Tree {
         }
     }
 
-    /// All headers in it, in order.
+    /// Calls `f` for all headers in the tree, in order.
     pub fn for_each_header(&self, f: &mut impl FnMut(&HeaderTree)) {
         match self {
             Tree::Header(h) => f(h),

@@ -1,4 +1,4 @@
-//! ubpf_model: `ubpf`'s parser, pipeline and deparser as stages.
+//! ubpf_model: the parser, pipeline and deparser of `ubpf` as stages.
 //!
 //! ```text
 //! Ingress   start  prs  parsed  p  clone  verdict  dprs  end
@@ -6,16 +6,17 @@
 //! Egress                                           dprs  clone_end
 //! ```
 //!
-//! - `start`: `output_action` is `PASS`.
-//! - `parsed`: what the parser rejects passes as it came (`bpf.rs`).
-//! - `clone`: replication if a copy is asked for; the copy leaves by `clone_port`, whatever becomes of the packet.
-//! - `verdict`: `mark_to_drop` drops; else `output_action` says whether the packet goes on and by which port.
-//! - `end`: the packet leaves.
+//! - `start`: sets `output_action` to `PASS`.
+//! - `parsed`: passes a packet that the parser rejects, unchanged (`bpf.rs`).
+//! - `clone`: replication if a copy is requested; the copy leaves by `clone_port`, whatever the fate of the packet.
+//! - `verdict`: drops the packet after `mark_to_drop`; otherwise `output_action` decides whether it continues and its
+//!   port.
+//! - `end`: sends the packet.
 //!
-//! What a program does not use has no stage. Before version 20200515 there is no `standard_metadata`.
+//! Stages that a program does not need are left out. Before version 20200515 there is no `standard_metadata`.
 //!
-//! **`truncate`** cuts the deparsed packet. A header that the cut goes through is not written, as in the reference: its
-//! bytes are those that the parser found ([`Cut`]).
+//! **`truncate`** truncates the deparsed packet. As in the reference, a header at which the truncation point lies is
+//! not written: its bytes remain those that the parser found ([`Cut`]).
 //!
 //! Specification: `ubpf_model.p4`. Tests: `tests/ubpf.rs`, `tests/stf/ubpf/` at the root.
 
@@ -29,15 +30,15 @@ use sema::TypedProgram;
 use sema::typed::Instance;
 use std::collections::HashMap;
 
-/// Members of `ubpf_action` in order.
+/// Members of `ubpf_action`, in order.
 const ACTIONS: [&str; 4] = ["ABORT", "DROP", "PASS", "REDIRECT"];
-/// The place of `PASS` there.
+/// The index of `PASS`.
 const PASS: u128 = 2;
 
-/// The field list of what a copy keeps.
+/// The field list that copies preserve.
 const COPIED: u64 = 0;
 
-/// Whether a package is this model's.
+/// Whether the package is this model's.
 pub(crate) fn is_for(program: &TypedProgram, main: &Instance) -> bool {
     let has_mark = program.extern_functions.iter().any(|f| &*f.name == "mark_to_pass");
     bpf::is_package(program, main, "ubpf", 3) && has_mark
@@ -47,7 +48,7 @@ pub(crate) fn is_for(program: &TypedProgram, main: &Instance) -> bool {
 struct Standard {
     action: SlotId,
     port: SlotId,
-    /// Whether a copy is asked for, and by which port; the first include files had no such fields.
+    /// Whether a copy is requested, and its port; the earliest include files do not have these fields.
     clone: Option<(SlotId, SlotId)>,
 }
 
@@ -152,13 +153,13 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
         let clone_end = bpf::glue(cx, "clone_end", |cx| cx.b.fate(Fate::Send(clone_to.into())));
         bpf::entry(cx, EntryKind::Egress, &chain(&[cut_stage, Some(dprs), Some(clone_end)]));
         bpf::entry(cx, EntryKind::Deparse, &chain(&rest));
-        // What the copy is deparsed with besides its headers.
+        // Besides its headers, the deparser needs these for a copy.
         let kept: Vec<SlotId> = truncate.into_iter().chain(cut.iter().flat_map(|cut| cut.parsed.slots())).collect();
         cx.b.program_mut().field_lists = vec![(COPIED, kept)];
     }
 }
 
-/// Where the packet goes by `output_action`.
+/// Ends the packet or chooses its port, by `output_action`.
 fn choose(cx: &mut Lowerer<'_>, standard: &Standard, input_port: SlotId, to: SlotId) {
     let blocks = ACTIONS.map(|name| cx.b.block(name));
     let cases = (1..ACTIONS.len()).map(|i| (Bits::new(ENUM_WIDTH, i as u128), blocks[i])).collect();
@@ -182,20 +183,20 @@ fn choose(cx: &mut Lowerer<'_>, standard: &Standard, input_port: SlotId, to: Slo
     }
 }
 
-/// A packet that is cut: the headers as they were parsed.
+/// State for truncating a packet.
 struct Cut {
-    /// Bytes that are left.
+    /// Length after truncation in bytes.
     bytes: SlotId,
     hdr: Tree,
     parsed: Tree,
 }
 
 impl Cut {
-    /// Gives a header that the cut goes through the fields that the parser found. A deparser that does not emit the same
-    /// headers in the same order for every packet writes them all.
+    /// Restores the parsed fields of a header at which the truncation point lies. If the deparser has branches, so that
+    /// emitted headers or their order vary, all headers are written.
     fn restore(&self, cx: &mut Lowerer<'_>, deparser: StageId) {
         let emits_all = cx.b.program().stages[deparser.index()].blocks.len() == 1;
-        // Neither 0 nor a negative number cuts.
+        // 0 and negative lengths do not truncate.
         let zero = cx.b.bin(BinOp::Eq, self.bytes, Bits::zero(32));
         let whole = cx.b.select(zero, Bits::ones(32), self.bytes);
         cx.b.mov(self.bytes, whole);

@@ -1,7 +1,8 @@
-//! v1model: `V1Switch`'s six blocks as stages, with the glue of bmv2's simple_switch between them (`simple_switch.rs`).
+//! v1model: the six blocks of `V1Switch` as stages, with the glue of bmv2's simple_switch between them
+//! (`simple_switch.rs`).
 //!
-//! A parser error does not drop; `parser_error` says what happened and the packet goes on with the headers extracted so
-//! far.
+//! A parser error does not drop the packet: `parser_error` has the error, and the packet continues with the headers
+//! extracted so far.
 //!
 //! Reference for behaviour: docs/simple_switch.md of behavioral-model. Externs: `v1model/externs.rs`. Tests:
 //! `tests/v1model.rs`.
@@ -23,10 +24,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-/// Bits of the number of a digest that is sent at the end of ingress.
+/// Width in bits of the number of a digest that is sent at the end of ingress.
 const LEARN_BITS: u32 = 16;
 
-/// Which of the six blocks is being lowered.
+/// The block that is being lowered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum BlockRole {
     Parser,
@@ -37,17 +38,18 @@ enum BlockRole {
     Deparser,
 }
 
-/// What the externs found out about the program, and the slots they share.
+/// What lowering of externs has determined about the program, and the slots that externs share.
 struct State {
     role: BlockRole,
-    /// `standard_metadata_t`'s fields, and what the glue must know.
+    /// The fields of `standard_metadata_t`, and information for the glue.
     switch: Switch,
-    /// The complement of the length that the frame is cut to.
+    /// The slot with the one's complement of the length in bytes to which the frame is truncated.
     truncate: Option<SlotId>,
     field_lists: BTreeMap<u64, Vec<SlotId>>,
-    /// Digests by the type of their data.
+    /// Digest externs, by the type of their data.
     digests: Vec<(Type, ir::ExternId)>,
-    /// As bmv2 does: the number of the digest that ingress asked for last, from 1, and what is sent at its end.
+    /// For bmv2's behaviour: the slot with the number (from 1) of the digest that ingress requested last. It is sent at
+    /// the end of ingress.
     learn: Option<SlotId>,
     learned: Vec<(ir::ExternId, Vec<Operand>)>,
     calculations: Calculations,
@@ -55,7 +57,7 @@ struct State {
 
 type Shared = Rc<RefCell<State>>;
 
-/// Whether a package is v1model's switch, and not one of the program's own with that name.
+/// Whether the package is v1model's, and not one that the program declares under the same name.
 pub(crate) fn is_for(program: &TypedProgram, main: &Instance) -> bool {
     let InstanceOf::Package(id) = main.of else { return false };
     let declared = &program.types.block_types[id.index()];
@@ -126,7 +128,7 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
     state.switch.declare_requests(&mut cx.b);
 }
 
-/// The instances that `main` was made from.
+/// The constructor arguments of `main`.
 struct Blocks {
     parser: (ParserId, InstanceId),
     verify: (ControlId, InstanceId),
@@ -181,7 +183,7 @@ impl Blocks {
     }
 }
 
-/// What all blocks work on. Their parameters stand directly for it: nothing is copied between blocks.
+/// The variables that all blocks share. The blocks' parameters are bound to them directly, without copies.
 struct Phv {
     hdr: Tree,
     meta: Tree,
@@ -250,7 +252,7 @@ impl Phv {
     }
 }
 
-/// Sends the digest that was asked for last, with the values that its fields have now.
+/// Sends the digest that was requested last, with the current values of its fields.
 fn send_learned(cx: &mut Lowerer<'_>, shared: &Shared) {
     let (learn, learned) = (shared.borrow().learn, shared.borrow().learned.clone());
     let Some(learn) = learn else { return };
@@ -275,7 +277,7 @@ fn field_names(cx: &Lowerer<'_>, ty: &Type) -> Vec<String> {
     cx.p.types.struct_info(ty).map(|s| s.fields.iter().map(|f| f.name.to_string()).collect()).unwrap_or_default()
 }
 
-/// Adds the slots below fields with `@field_list` to the lists it names.
+/// Adds the slots of fields annotated with `@field_list`, including nested ones, to the lists that it names.
 fn collect_field_lists(
     cx: &Lowerer<'_>,
     ty: &Type,
@@ -305,7 +307,7 @@ fn field_list_indices(annotations: &[Annotation]) -> Vec<u64> {
     named.flat_map(|a| a.values().unwrap_or(&[])).filter_map(sema::Value::to_u64).collect()
 }
 
-/// Tells the program the layouts of `@controller_header` headers.
+/// Records the layouts of `@controller_header` headers in the program.
 pub(crate) fn controller_headers(cx: &mut Lowerer<'_>) {
     let p = cx.p;
     let mut found: Vec<ControllerHeader> = Vec::new();

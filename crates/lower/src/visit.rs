@@ -1,8 +1,8 @@
-//! Walks over typed expressions and statements: what a body names and whether an expression does more than compute.
+//! Traversals of typed expressions and statements, and properties computed by them.
 
 use sema::typed::{ArgValue, Block, Builtin, Call, Callee, Expr, ExprKind, ForCollection, Stmt, StmtKind};
 
-/// Something met on a walk.
+/// A node met on a traversal.
 #[derive(Clone, Copy)]
 pub(crate) enum Node<'a> {
     Expr(&'a Expr),
@@ -10,7 +10,7 @@ pub(crate) enum Node<'a> {
     Stmt(&'a Stmt),
 }
 
-/// Calls `f` for an expression and all it consists of, outside first.
+/// Calls `f` for an expression and its subexpressions, in preorder.
 pub(crate) fn expr<'a>(e: &'a Expr, f: &mut dyn FnMut(Node<'a>)) {
     f(Node::Expr(e));
     if let Some(c) = e.for_each_child(&mut |child| expr(child, f)) {
@@ -78,8 +78,8 @@ fn stmt<'a>(s: &'a Stmt, f: &mut dyn FnMut(Node<'a>)) {
     }
 }
 
-/// Whether evaluating an expression writes nothing and cannot leave: only such ones may be evaluated early, late or in
-/// vain.
+/// Whether evaluating an expression has no side effects and cannot leave the block. Only such expressions may be
+/// evaluated early, late or without need.
 pub(crate) fn is_pure(e: &Expr) -> bool {
     let mut pure = true;
     expr(e, &mut |node| match node {
@@ -99,7 +99,7 @@ pub(crate) fn is_pure(e: &Expr) -> bool {
     pure
 }
 
-/// Whether a statement or one inside it is a `return`.
+/// Whether a statement contains a `return`.
 pub(crate) fn has_return(s: &Stmt) -> bool {
     let mut found = false;
     stmt(s, &mut |node| {

@@ -1,14 +1,14 @@
-//! xdp_model: `xdp`'s parser, switch and deparser as stages. (`ebpfFilter`, which its include file declares too, is
-//! ebpf_model's.)
+//! xdp_model: the parser, switch and deparser of `xdp` as stages. (Its include file also declares `ebpfFilter`, which
+//! belongs to ebpf_model.)
 //!
 //! ```text
 //! Ingress   p  parsed  s  verdict  d  end
 //! ```
 //!
-//! - `parsed`: what the parser rejects is aborted, `XDP_ABORTED`.
-//! - `verdict`: `output_action` says whether the packet goes on and by which port. `XDP_PASS` passes (`bpf.rs`), `XDP_TX`
-//!   is the port that it came in by, `XDP_REDIRECT` is `output_port`.
-//! - `end`: the packet leaves.
+//! - `parsed`: aborts packets that the parser rejects, as `XDP_ABORTED`.
+//! - `verdict`: `output_action` decides whether the packet continues, and its port: `XDP_PASS` passes it (`bpf.rs`),
+//!   `XDP_TX` sends it to the ingress port, `XDP_REDIRECT` to `output_port`.
+//! - `end`: sends the packet.
 //!
 //! Specification: `xdp_model.p4`. Tests: `tests/xdp.rs`, `tests/stf/xdp/` at the root.
 
@@ -21,10 +21,10 @@ use sema::TypedProgram;
 use sema::typed::Instance;
 use std::collections::HashMap;
 
-/// Members of `xdp_action` in order.
+/// Members of `xdp_action`, in order.
 const ACTIONS: [&str; 5] = ["XDP_ABORTED", "XDP_DROP", "XDP_PASS", "XDP_TX", "XDP_REDIRECT"];
 
-/// Whether a package is this model's.
+/// Whether the package is this model's.
 pub(crate) fn is_for(program: &TypedProgram, main: &Instance) -> bool {
     let has_output = program.types.structs.iter().any(|s| &*s.name == "xdp_output");
     bpf::is_package(program, main, "xdp", 3) && has_output

@@ -1,4 +1,4 @@
-//! What the constructs of P4_16 do, one by one: packets through the interpreter on IR as lowered, and what comes out.
+//! The constructs of P4_16, one by one: packets are run through the interpreter on unoptimised IR.
 
 mod common;
 
@@ -268,7 +268,7 @@ fn exit_and_return_from_inside_everything() {
             ingress: "mid.apply(h.a.x); h.a.y = 1;",
             ..V1::default()
         },
-        // 1: 1, 2, 4: stops with q = 5, which is not copied to p: an assignment behind the call.
+        // 1: 1, 2, 4. It stops with q = 5, which is not copied to p by an assignment after the call.
         &[("01 00", "0: 01 00"), ("20 00", "0: 61 01")],
     );
 }

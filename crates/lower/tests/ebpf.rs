@@ -1,11 +1,11 @@
-//! ebpf_model's glue and externs as IR text, and what is wrong with programs. `UPDATE_EXPECT=1` blesses.
+//! ebpf_model's glue and externs as IR text, and errors in programs. `UPDATE_EXPECT=1` blesses.
 
 mod common;
 
 use common::{entries_text, lower, stage_text, try_lower, unloadable};
 use expect_test::expect;
 
-/// A filter of declarations and a body.
+/// A filter with these declarations and this body.
 fn filter(top: &str, locals: &str, body: &str) -> String {
     format!(
         "{top}

@@ -1,4 +1,4 @@
-//! Externs that v1model does not have: the program compiles, and says why it cannot be loaded.
+//! Externs that v1model does not have: the program compiles, and reports why it cannot be loaded.
 
 mod common;
 

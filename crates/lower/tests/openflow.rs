@@ -1,4 +1,5 @@
-//! openflow_model: stages, match fields and what is wrong with them; the changes of `examples/openflow`. `UPDATE_EXPECT=1` blesses.
+//! openflow_model: stages, match fields and their errors; the patches of `examples/openflow`. `UPDATE_EXPECT=1`
+//! blesses.
 
 mod bridge;
 mod common;
@@ -7,7 +8,7 @@ use bridge::{Bridge, OPENFLOW, bytes, ethernet, frame};
 use common::{entries_text, lower, stage_text, try_lower};
 use expect_test::{Expect, expect};
 
-/// A program with one header, these fields in it, and these in its flow struct.
+/// A program with one header that has the fields `fields`, and a flow struct with the fields `flow`.
 fn program(fields: &str, flow: &str) -> String {
     format!(
         "#include <openflow_model.p4>
@@ -90,7 +91,7 @@ fn what_was_parsed_is_handed_over_and_header_actions_are_in_no_entry() {
     .assert_eq(&kept.join("\n"));
 }
 
-/// The lines of the match fields.
+/// Compares the lines that declare match fields.
 fn check(fields: &str, flow: &str, expect: Expect) {
     let text = ir::print(&lower(&program(fields, flow)));
     let own = |line: &&str| line.starts_with("  field ") && !line.contains("in_port");
@@ -275,9 +276,9 @@ fn tables_are_openflows() {
     .assert_eq(&try_lower(&two).expect_err("it is refused"));
 }
 
-// The changes of examples/openflow.
+// The patches of examples/openflow.
 
-/// The text after a unified diff, and how many lines it adds and removes.
+/// Applies a unified diff. Returns the text, and the number of lines added and removed.
 fn patched(text: &str, diff: &str) -> (String, usize) {
     let old: Vec<&str> = text.lines().collect();
     let (mut new, mut at, mut changed) = (Vec::new(), 0, 0);

@@ -1,4 +1,4 @@
-//! `openflow.p4`: what frames are parsed to, how they are written back, and what header actions do; as lowered and optimised.
+//! `openflow.p4`: parsing and deparsing of frames, and header actions; on unoptimised and optimised IR.
 
 mod bridge;
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use base::Bits;
 use bridge::{Bridge, OPENFLOW, bytes, checksums_are_right, frame, frames, mask_of};
 
-/// The fields that a frame has, and their values.
+/// The fields and values expected of each frame.
 const VALUES: &[(&str, &[(&str, u128)])] = &[
     ("unknown", &[("eth_dst", 0x0200_0000_00d1), ("eth_src", 0x0200_0000_0051), ("eth_type", 0x88b5), ("vlan_tci", 0)]),
     ("802.3", &[("eth_type", 0x05ff), ("eth_src", 0x0200_0000_0051)]),
@@ -115,7 +115,7 @@ fn frames_have_the_fields_of_their_protocols() {
     }
 }
 
-/// A frame with some bits of it changed.
+/// A frame with some bits changed.
 fn mangled(frame: &[u8], seed: u64) -> Vec<u8> {
     let mut host = interp::SeededHost::new(seed);
     let mut frame = frame.to_vec();
@@ -151,7 +151,7 @@ fn checksums_of_all_ones_and_zeros_stay_as_they_came() {
     }
 }
 
-/// What a write of a field may change besides it.
+/// Whether a write to one field may also change another.
 fn follows(written: &str, other: &str) -> bool {
     let same = |names: &[&str]| names.contains(&written) && names.contains(&other);
     let of_icmp = ["icmpv4_type", "icmpv6_type", "icmpv4_code", "icmpv6_code"].contains(&written);
@@ -224,7 +224,7 @@ fn udp_without_checksum_keeps_none_and_none_becomes_zero() {
         let mut packet = bridge.parse(&packet);
         bridge.set(&mut packet, "udp_src", 99);
         assert_eq!(bridge.send(&packet)[40..42], [0, 0]);
-        // All source ports: one of them makes the sum come out as zero, which is sent as ones.
+        // For one of all source ports the sum is zero, which is sent as all ones.
         let packet = bridge.parse(&frame("udp"));
         let sums: Vec<[u8; 2]> = (0..=0xffff)
             .map(|port| {
@@ -252,8 +252,8 @@ fn writing_the_presence_of_a_tag_adds_and_removes_it() {
     }
 }
 
-/// Runs actions one after the other (argument: bits, value), and checks the frame that is sent, whether the last asks for parsing anew
-/// and says that a TTL is over.
+/// Runs actions in order (argument: width in bits, value). Checks the frame that is sent, and whether the last action
+/// requests reparsing and reports an expired TTL.
 #[track_caller]
 fn check_actions(name: &str, actions: &[(&str, u32, u128)], expected: &[u8], told: (bool, bool)) {
     for bridge in Bridge::both(OPENFLOW) {
@@ -264,7 +264,7 @@ fn check_actions(name: &str, actions: &[(&str, u32, u128)], expected: &[u8], tol
         }
         let sent = bridge.send(&packet);
         assert_eq!((format!("{sent:02x?}"), last), (format!("{expected:02x?}"), told), "{name}: {actions:?}");
-        // What the actions left in the record is what the frame says.
+        // The record after the actions agrees with the frame.
         if !last.0 {
             let parsed = bridge.parse(&sent);
             for field in bridge.fields().iter().filter(|f| !f.is_metadata && bridge.has(&packet, &f.name)) {
@@ -279,7 +279,7 @@ fn check_actions(name: &str, actions: &[(&str, u32, u128)], expected: &[u8], tol
     }
 }
 
-/// A frame with these bytes put in at a place instead of some that are there.
+/// A frame in which `removed` bytes at offset `at` are replaced by these bytes.
 fn spliced(name: &str, at: usize, removed: usize, put: &str) -> Vec<u8> {
     let frame = frame(name);
     [&frame[..at], &bytes(put), &frame[at + removed..]].concat()
@@ -310,7 +310,7 @@ fn tags_are_pushed_and_popped() {
 fn labels_are_pushed_and_popped() {
     let push = ("push_mpls", 16, 0x8847);
     let pop = |ethertype| ("pop_mpls", 16, ethertype);
-    // DSCP 46 of the frame gives traffic class 6; the bottom of the stack; TTL 64.
+    // The frame's DSCP 46 yields traffic class 6; the label is at the bottom of the stack; TTL 64.
     check_actions("tcp", &[push], &spliced("tcp", 12, 2, "8847 00000d40"), NOTHING);
     check_actions("tcp6", &[push], &spliced("tcp6", 12, 2, "8847 00002d40"), NOTHING);
     check_actions("arp", &[push], &spliced("arp", 12, 2, "8847 00000140"), NOTHING);
@@ -361,6 +361,6 @@ fn ttls_are_set_decremented_and_copied() {
 
 #[test]
 fn the_file_is_as_short_as_promised() {
-    // The lines that PISCES counts for the protocols of Open vSwitch (table 2).
+    // The number of lines that PISCES counts for the protocols of Open vSwitch (table 2).
     assert!(OPENFLOW.lines().count() <= 341);
 }

@@ -1,11 +1,11 @@
-//! PNA's glue and extern functions as IR text, and what is wrong with programs. `UPDATE_EXPECT=1` blesses.
+//! PNA's glue and extern functions as IR text, and errors in programs. `UPDATE_EXPECT=1` blesses.
 
 mod common;
 
 use common::{entries_text, lower, stage_text, try_lower, unloadable};
 use expect_test::expect;
 
-/// A program of the statements of its pre control, main control and deparser.
+/// A program with these statements in its pre control, main control and deparser.
 fn program(pre: &str, main: &str, deparser: &str) -> String {
     format!(
         "#include <pna.p4>
@@ -83,7 +83,7 @@ fn what_a_program_does_not_use_has_no_entry() {
 
 #[test]
 fn where_packets_go_is_said_in_the_main_control() {
-    let pre = "drop_packet(); recirculate();"; // The latter may stand here.
+    let pre = "drop_packet(); recirculate();"; // The latter is allowed here.
     let deparser = "send_to_port((PortId_t) 1); mirror_packet((MirrorSlotId_t) 1, (MirrorSessionId_t) 2);";
     expect![[r#"
         test.p4:8: E0604 PNA has `drop_packet` in the main control only

@@ -1,11 +1,11 @@
-//! PSA's glue and externs as IR text: what a program uses is there, and nothing else. `UPDATE_EXPECT=1` blesses.
+//! PSA's glue and externs as IR text: only what a program uses is emitted. `UPDATE_EXPECT=1` blesses.
 
 mod common;
 
 use common::{entries_text, lower, stage_text, try_lower, unloadable};
 use expect_test::expect;
 
-/// What a test program consists of; empty parts do nothing.
+/// The parts of a test program; empty parts get a default that does nothing.
 #[derive(Clone, Copy, Default)]
 struct Psa<'a> {
     top: &'a str,
@@ -64,7 +64,7 @@ PSA_Switch(IngressPipeline(IP(), I(), ID()), PacketReplicationEngine(), EgressPi
         lower(&self.text())
     }
 
-    /// The errors of a program that is refused, without their places.
+    /// The errors of a program that is rejected, without source positions.
     fn errors(&self) -> String {
         let errors = try_lower(&self.text()).err().unwrap_or_else(|| "no errors".to_string());
         errors.lines().map(|line| format!("{}\n", line.split_once(": ").map_or(line, |(_, text)| text))).collect()

@@ -1,4 +1,4 @@
-//! What lowered programs do: packets through the interpreter, and what comes out.
+//! Semantics of lowered programs: packets are run through the interpreter.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What P4 constructs become: IR text of small programs. `UPDATE_EXPECT=1` blesses.
+//! The lowering of P4 constructs: IR text of small programs. `UPDATE_EXPECT=1` blesses.
 
 mod common;
 

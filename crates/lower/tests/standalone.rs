@@ -1,4 +1,4 @@
-//! Packages of other switches: what their blocks are given, do, and give back.
+//! Packages of unknown architectures: the values that blocks get, what they compute, and the values that they return.
 
 mod common;
 
@@ -8,7 +8,7 @@ use interp::{Host, Interp};
 use ir::{EntryKind, Fate};
 use std::sync::Arc;
 
-/// The world around the blocks: gives values in turn, keeps what it sees.
+/// The environment of the blocks: provides values in order, and records the values it is given.
 #[derive(Default)]
 struct Outside {
     gives: Vec<u128>,
@@ -31,7 +31,7 @@ impl Host for Outside {
     }
 }
 
-/// Runs the blocks on a frame; the outside gives the values in turn.
+/// Runs the blocks on a frame; the environment provides the values `gives` in order.
 fn run(text: &str, frame: &[u8], gives: &[u128]) -> Vec<String> {
     let interp = Interp::new(Arc::new(lower(&format!("#include <core.p4>\n{text}"))));
     let mut record = vec![0; interp.layout().words()];
@@ -76,7 +76,7 @@ fn a_deparser_writes_the_frame_and_blocks_share_nothing() {
                 control C(inout S s); control D(in S s, packet_out b);
                 package top(C c, D d);
                 top(c(), d()) main;";
-    // The outside hands the header on; the deparser's own copy has other values.
+    // The environment passes on the header; the deparser's own copy has other values.
     let seen = run(text, &[0xaa], &[0, 0, 1, 9]);
     assert_eq!(seen, ["top.c arguments()", "top.c results(1 5)", "top.d arguments()", "top.d results()"]);
 }

@@ -1,11 +1,11 @@
-//! ubpf_model's glue and externs as IR text, and what is wrong with programs. `UPDATE_EXPECT=1` blesses.
+//! ubpf_model's glue and externs as IR text, and errors in programs. `UPDATE_EXPECT=1` blesses.
 
 mod common;
 
 use common::{entries_text, lower, stage_text, try_lower};
 use expect_test::expect;
 
-/// A program of declarations of the pipeline, its body, and a state's and the deparser's statements.
+/// A program with these declarations and statements in the pipeline, and these statements in a state and the deparser.
 fn program(locals: &str, body: &str, state: &str, deparser: &str) -> String {
     format!(
         "#include <ubpf_model.p4>

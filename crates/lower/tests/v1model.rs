@@ -1,4 +1,4 @@
-//! v1model's glue and externs as IR text: what a program uses is there, and nothing else. `UPDATE_EXPECT=1` blesses.
+//! v1model's glue and externs as IR text: only what a program uses is emitted. `UPDATE_EXPECT=1` blesses.
 
 mod common;
 

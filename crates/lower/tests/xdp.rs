@@ -1,4 +1,4 @@
-//! xdp_model's glue as IR text, and what is wrong with programs. `UPDATE_EXPECT=1` blesses.
+//! xdp_model's glue as IR text, and errors in programs. `UPDATE_EXPECT=1` blesses.
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! Arithmetic, logic, comparisons and width changes.
 //!
-//! The meaning of every operation is that of the method of the same name in [`base::Bits`]. Up to 128 bits everything is
-//! inline but the 128-bit division; wider sums, products, orders and shifts call the runtime's `wide_bin`.
+//! Every operation is defined by the method of the same name in [`base::Bits`]. Up to 128 bits all of them are inline
+//! except 128-bit division; wider sums, products, comparisons and shifts call the runtime's `wide_bin`.
 
 use crate::build::{At, Buffer, Lowering};
 use crate::value::{Val, ones};
@@ -22,7 +22,7 @@ fn condition(op: BinOp) -> Option<Condition> {
 }
 
 impl Lowering<'_> {
-    /// An operation on slots and constants alone.
+    /// Lowers an operation that uses only slots and constants.
     pub fn arithmetic(&mut self, op: &IrOp) {
         let (dst, val) = match op {
             IrOp::Mov { dst, src } => (dst, self.read(src)),
@@ -68,7 +68,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A value of the same kind as an integer of 64 or 128 bits.
+    /// Masks an `i64` or `i128` to `width` bits.
     fn narrow(&mut self, value: Value, width: u32) -> Val {
         if self.type_of(value) == Type::I64 {
             Val::Word(self.mask_word(value, width))
@@ -77,12 +77,13 @@ impl Lowering<'_> {
         }
     }
 
-    /// An operation of a width on integers of `bits` bits.
+    /// A binary operation of `width` bits on integers of `bits` bits (64 or 128).
     fn bin_narrow(&mut self, op: BinOp, width: u32, bits: u32, x: Value, y: Value) -> Val {
         if let Some(condition) = condition(op) {
             let is_signed = matches!(op, BinOp::Slt | BinOp::Sle);
             let (x, y) = match is_signed {
-                // With the sign at the top the order is that of signed integers; the bits below are equal zeros.
+                // Shifted so that the sign bit is the integer's top bit, they compare as signed integers; the low bits
+                // are zero.
                 true => (self.shl(x, bits - width), self.shl(y, bits - width)),
                 false => (x, y),
             };
@@ -122,7 +123,7 @@ impl Lowering<'_> {
 
     fn divide(&mut self, op: BinOp, width: u32, x: Value, y: Value) -> Value {
         if op == BinOp::Mod {
-            // By zero it is the dividend, as in mir.
+            // `x mod 0` is `x`, as in `mir`.
             return self.bin(Binary::Rem, x, y);
         }
         let (quotient, all) = (self.bin(Binary::Div, x, y), self.word(ones(width)));
@@ -132,12 +133,12 @@ impl Lowering<'_> {
 
     fn saturate_signed(&mut self, op: BinOp, width: u32, bits: u32, x: Value, y: Value) -> Value {
         let ty = self.type_of(x);
-        // At the top of the integer an overflow of the width is one of the integer.
+        // Shifted to the top of the integer, the operation overflows exactly if that of `width` bits does.
         let up = bits - width;
         let (x, y) = (self.shl(x, up), self.shl(y, up));
         let sum = if op == BinOp::SatAddS { self.add(x, y) } else { self.sub(x, y) };
-        // A sum overflows if both operands' signs differ from its own, a difference if the operands' signs differ and the
-        // result's is not the first's.
+        // A sum overflows if both operands' signs differ from the result's. A difference overflows if the operands'
+        // signs differ from each other and the result's differs from the first operand's.
         let differs = self.bin(Binary::Xor, x, sum);
         let also = if op == BinOp::SatAddS { self.bin(Binary::Xor, y, sum) } else { self.bin(Binary::Xor, x, y) };
         let both = self.bin(Binary::And, differs, also);
@@ -177,7 +178,7 @@ impl Lowering<'_> {
         all
     }
 
-    /// `x op y` by the runtime. For shifts `y` is one saturated word.
+    /// `x op y`, computed by the runtime. For shifts, `y` is one saturated word.
     pub fn call_wide(&mut self, op: BinOp, width: u32, x: &[Value], y: &[Value]) -> Val {
         let (a, b) = (self.buffer_with(Buffer::Left, x), self.buffer_with(Buffer::Right, y));
         let base = self.buffer(Buffer::Result, 8 * words_of(width));
@@ -188,7 +189,7 @@ impl Lowering<'_> {
         self.load_val(Region::Stack, result, At { base, offset: 0 })
     }
 
-    /// A shift of words by the runtime.
+    /// A shift of a multi-word value, computed by the runtime.
     pub fn wide_shift(&mut self, op: BinOp, width: u32, words: &[Value], by: Value) -> Vec<Value> {
         let val = self.call_wide(op, width, words, &[by]);
         self.words_of_val(&val)
@@ -222,7 +223,7 @@ impl Lowering<'_> {
         self.narrow(value, width)
     }
 
-    /// Copies the sign of a number of `width` bits to all bits above it.
+    /// Sign-extends a number of `width` bits to `bits` bits.
     fn sign_extend(&mut self, x: Value, width: u32, bits: u32) -> Value {
         let up = self.shl(x, bits - width);
         self.bin_imm(Binary::Sar, up, (bits - width).into())
@@ -288,14 +289,14 @@ impl Lowering<'_> {
         }
     }
 
-    /// `base + hash mod max`, in the width of `base`.
+    /// `base + number`, in the width of `base`; `number` is `hash mod max`.
     pub fn add_number(&mut self, width: u32, base: Val, number: Value) -> Val {
         let number = self.mask_word(number, width);
         let number = self.val_of_words(width, vec![number]);
         self.bin_vals(BinOp::Add, width, base, number)
     }
 
-    /// A cast of a truth value or integer, for calls.
+    /// Truncates an integer to `ty`, for arguments of calls.
     pub fn narrow_to(&mut self, value: Value, ty: Type) -> Value {
         self.value(ty, Op::Cast(Cast::Trunc, value))
     }
@@ -305,12 +306,12 @@ impl Lowering<'_> {
         self.narrow_to(word, Type::I32)
     }
 
-    /// A zero of as many words as a width has.
+    /// Zero, as a value of `width` bits.
     pub fn zero_val(&mut self, width: u32) -> Val {
         self.val_of_words(width, Vec::new())
     }
 
-    /// Two flags, both as `i64`, one of them set or both.
+    /// The conjunction of two flags: 1 if both are 1, else 0.
     pub fn both(&mut self, a: Value, b: Value) -> Value {
         self.bin(Binary::And, a, b)
     }

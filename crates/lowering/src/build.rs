@@ -1,6 +1,6 @@
-//! The function under construction, and what appends instructions to it.
+//! The function under construction, and helpers that append instructions to it.
 //!
-//! All numbers but those of 65 to 128 bits are `i64`; bits above their width are zero.
+//! Numbers are `i64`, or `i128` if they have 65 to 128 bits; the bits above their width are zero.
 
 use crate::emission::Deparser;
 use crate::error::Error;
@@ -18,23 +18,23 @@ use mir::{
 };
 use std::collections::HashMap;
 
-/// Variables of the packet at hand besides its slots.
+/// Variables of the current packet besides its slots.
 pub(crate) struct Vars {
     /// Address of the frame's first byte.
     pub data: Var,
-    /// Bytes of the frame.
+    /// Length of the frame in bytes.
     pub len: Var,
-    /// Bytes of the frame that were consumed.
+    /// Number of bytes of the frame that have been consumed.
     pub cursor: Var,
-    /// Most bytes of the outgoing frame; all ones when nothing cuts it.
+    /// Maximum length of the outgoing frame in bytes; all ones if it is not truncated.
     pub truncate: Var,
-    /// Bytes that the deparser has emitted to the buffer.
+    /// Number of bytes that the deparser has emitted into the buffer.
     pub emitted: Var,
-    /// Steps spent in loops.
+    /// Steps charged in loops so far.
     pub spent: Var,
 }
 
-/// An address: a base and bytes behind it.
+/// An address: `base` plus `offset` bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At {
     pub base: Value,
@@ -47,7 +47,7 @@ impl At {
     }
 }
 
-/// What entries of a program share.
+/// What the entry points of a program share.
 pub(crate) struct Shared<'a> {
     pub program: &'a Program,
     pub bindings: &'a Bindings,
@@ -65,41 +65,42 @@ pub(crate) struct Lowering<'a> {
     pub calls: &'a mut Calls,
     pub sites: &'a mut Vec<Site>,
     pub record: RecordLayout,
-    /// Whether slots stay in memory.
+    /// Whether slots are kept in memory, not in variables.
     pub in_memory: bool,
     pub function: Function,
     pub ssa: Ssa,
     pub vars: Vars,
-    /// By slot; none for those that the entry does not touch.
+    /// By slot; `None` for slots that the entry point does not touch.
     pub places: Vec<Option<Place>>,
-    /// Where instructions go.
+    /// The block to which instructions are appended.
     pub block: Block,
-    /// Constants of the block.
+    /// Constants that the current block already has.
     pub constants: HashMap<(Type, u128), Value>,
-    /// The worker's context, the batch's time, the descriptor: there in all blocks of a packet.
+    /// The worker's context, the batch's time in µs, and the descriptor's address. They dominate all blocks of a
+    /// packet.
     pub ctx: Value,
     pub now_us: Value,
     pub packet: Value,
-    /// Bytes of the frame when it entered, for counters.
+    /// Length of the frame in bytes at the entry point, for counters.
     pub entry_len: Value,
-    /// Where control goes when a packet has its fate.
+    /// The block that control reaches once a packet's fate is written.
     pub next_packet: Block,
-    /// The operation at hand: its stage's position, block and place there.
+    /// The current operation: its stage's position, its block, and its index in the block.
     pub spot: (usize, ir::BlockId, usize),
-    /// The instruction's source, for messages.
+    /// Source position of the current instruction, for messages.
     pub span: base::Span,
-    /// The stack slot of slots that are in memory.
+    /// The stack slot that holds the slots kept in memory.
     pub frame: Slot,
-    /// Buffers for keys, hashed data and messages; for wide values; for emitted headers.
+    /// Stack buffers, by [`Buffer`].
     pub buffers: [Option<Slot>; 5],
     pub locks: Locks,
     pub deparser: Deparser,
 }
 
-/// Which of [`Lowering::buffers`].
+/// An index into [`Lowering::buffers`].
 #[derive(Clone, Copy)]
 pub(crate) enum Buffer {
-    /// What a call is given.
+    /// Arguments of a call: keys, hashed data, messages.
     Call = 0,
     /// Operands and result of wide operations.
     Left = 1,
@@ -142,7 +143,7 @@ impl Lowering<'_> {
         self.constant(Type::I64, number.into())
     }
 
-    /// A constant of the type of another value.
+    /// A constant of the same type as `other`.
     fn like(&mut self, other: Value, number: u128) -> Value {
         let ty = self.type_of(other);
         self.constant(ty, number)
@@ -173,12 +174,12 @@ impl Lowering<'_> {
         self.bin(Binary::Sub, a, b)
     }
 
-    /// A value shifted to the left by a constant below its width.
+    /// `a << by`, where `by` is less than the type's width.
     pub fn shl(&mut self, a: Value, by: u32) -> Value {
         self.bin_imm(Binary::Shl, a, by.into())
     }
 
-    /// Likewise to the right.
+    /// `a >> by` (logical), where `by` is less than the type's width.
     pub fn shr(&mut self, a: Value, by: u32) -> Value {
         self.bin_imm(Binary::Shr, a, by.into())
     }
@@ -192,7 +193,7 @@ impl Lowering<'_> {
         self.compare(condition, a, b)
     }
 
-    /// A truth value as a word.
+    /// A truth value as a word: 0 or 1.
     pub fn flag(&mut self, truth: Value) -> Value {
         self.value(Type::I64, Op::Cast(Cast::Zext, truth))
     }
@@ -207,7 +208,7 @@ impl Lowering<'_> {
         self.value(ty, Op::Select(condition, a, b))
     }
 
-    /// The smaller of two words, without sign.
+    /// The smaller of two unsigned words.
     pub fn min(&mut self, a: Value, b: Value) -> Value {
         let less = self.compare(Condition::Ult, a, b);
         self.select(less, a, b)
@@ -218,7 +219,7 @@ impl Lowering<'_> {
         self.builder().resize(value, ty)
     }
 
-    /// Fields put together; those of no width are left out.
+    /// Combines parts into a value of type `ty`; without parts it is zero.
     pub fn pack(&mut self, ty: Type, parts: Vec<Part>) -> Value {
         match parts.is_empty() {
             true => self.constant(ty, 0),
@@ -226,7 +227,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// An integer of `bytes` bytes as a word.
+    /// Loads an integer of `access.bytes` bytes, zero-extended to a word (an `i128` for 16 bytes).
     pub fn load(&mut self, access: Access, at: At) -> Value {
         let ty = if access.bytes == 16 { Type::I128 } else { Type::I64 };
         self.value(ty, Op::Load(access, address(at)))
@@ -244,12 +245,12 @@ impl Lowering<'_> {
         self.store(Access::little(regions, bytes), At { base, offset }, value);
     }
 
-    /// Loads at a place in front of an entry's address, or behind.
+    /// Loads at a signed byte offset from an entry's address.
     pub fn load_at(&mut self, regions: impl Into<Regions>, bytes: u8, base: Value, offset: i32) -> Value {
         self.value(Type::I64, Op::Load(Access::little(regions, bytes), Address { base, offset }))
     }
 
-    /// The address of a buffer, which has room for so many bytes; what is in it does not survive the next use.
+    /// The address of a buffer of at least `bytes` bytes. The contents are valid only until the buffer's next use.
     pub fn buffer(&mut self, which: Buffer, bytes: u32) -> Value {
         let slot = match self.buffers[which as usize] {
             Some(slot) => slot,
@@ -263,7 +264,7 @@ impl Lowering<'_> {
         self.value(Type::I64, Op::StackAddress(slot, 0))
     }
 
-    /// Calls a function of the runtime.
+    /// Calls a function of the runtime; returns its result if it has one.
     pub fn call(&mut self, id: mir::RuntimeId, args: Vec<Value>) -> Option<Value> {
         let call = Op::Call(Callee::Runtime(id), args);
         match self.calls.result(id) {
@@ -280,19 +281,19 @@ fn address(at: At) -> Address {
     Address { base: at.base, offset: at.offset as i32 }
 }
 
-// Control.
+// Control flow.
 impl Lowering<'_> {
     pub fn new_block(&mut self) -> Block {
         self.function.add_block()
     }
 
-    /// Goes on in a block that all its edges lead to already.
+    /// Continues in a block whose predecessors are all known.
     pub fn switch_to(&mut self, block: Block) {
         self.ssa.seal(block);
         self.switch_to_open(block);
     }
 
-    /// Goes on in a block that further edges will lead to.
+    /// Continues in a block that will get further predecessors.
     pub fn switch_to_open(&mut self, block: Block) {
         self.block = block;
         self.constants.clear();
@@ -313,8 +314,8 @@ impl Lowering<'_> {
         self.end(Terminator::Branch(truth, Edge::new(then, Vec::new()), Edge::new(other, Vec::new())));
     }
 
-    /// Goes on if a condition does not hold; packets for which it does, hardly any, get what `body` does, which ends its
-    /// block.
+    /// Branches to `body`, which ends its own block, if a condition holds, and continues otherwise. The branch to
+    /// `body` is marked cold.
     pub fn leave_if(&mut self, truth: Value, body: impl FnOnce(&mut Self)) {
         let (leave, stay) = (self.new_block(), self.new_block());
         self.end(Terminator::Branch(truth, Edge::cold(leave), Edge::new(stay, Vec::new())));
@@ -323,7 +324,7 @@ impl Lowering<'_> {
         self.switch_to(stay);
     }
 
-    /// Does something if a condition holds.
+    /// Runs `body` if a condition holds.
     pub fn if_true(&mut self, truth: Value, body: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
         let (then, done) = (self.new_block(), self.new_block());
         self.branch(truth, then, done);
@@ -334,7 +335,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The values that `body` gives if a condition holds, else the others.
+    /// The values that `body` returns if a condition holds, else `others`.
     pub fn values_if(
         &mut self,
         truth: Value,
@@ -352,7 +353,7 @@ impl Lowering<'_> {
         Ok(params)
     }
 
-    /// Runs `body` for `i` from `from` on in steps as long as it is below `to`.
+    /// A loop: `for (i = from; i < to; i += step) body(i)`.
     pub fn count_up(&mut self, from: Value, to: Value, step: u64, body: impl FnOnce(&mut Self, Value)) {
         let (head, inside, done) = (self.new_block(), self.new_block(), self.new_block());
         let i = self.function.add_param(head, Type::I64);
@@ -377,7 +378,7 @@ impl Lowering<'_> {
     }
 }
 
-/// The lowest `width` bits of a value, moved up.
+/// A part of an [`Op::Pack`]: the low `width` bits of a value, placed at bit `offset`.
 pub(crate) fn part(value: Value, width: u32, offset: u32) -> Part {
     Part { value, width: width as u8, offset: offset as u8 }
 }

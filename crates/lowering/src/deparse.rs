@@ -1,11 +1,12 @@
-//! The deparser: emitted headers and payload become one frame.
+//! The deparser: writes emitted headers in front of the payload.
 //!
-//! A deparser without branches remembers what it emits. When it ends, room is made in front of the payload, and all headers
-//! are stored at their places: their fields are values, so nothing is read from the frame any more. A deparser with
-//! branches stores to a buffer as it goes, which is copied in front of the payload at the end.
+//! In a deparser without branches, emitted headers are recorded as values. When the deparser ends, room is made in
+//! front of the payload and the headers are stored there directly; nothing more needs to be read from the frame. A
+//! deparser with branches stores headers to a buffer as it runs, and the buffer is copied in front of the payload at
+//! the end.
 //!
-//! The buffer holds all that the deparser can emit, up to [`ir::EMITTED_BYTES_MAX`]. A packet whose headers do not fit has
-//! no room, like one that outgrows its packet buffer.
+//! The buffer holds everything that the deparser can emit, up to [`ir::EMITTED_BYTES_MAX`] bytes. A packet that emits
+//! more is dropped with [`FateCode::NoRoom`], like a packet that outgrows its packet buffer.
 
 use crate::build::{At, Buffer, Lowering};
 use crate::emission::{Deparser, Emission, Emitted};
@@ -52,7 +53,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// A header's values as they are now.
+    /// The current values of a header, segment by segment.
     fn emitted_header(&mut self, header: HeaderId, valid: Value) -> Result<Emitted, Error> {
         let layout = &self.headers[header.index()];
         let mut bytes = self.word(layout.fixed_bytes.into());
@@ -64,7 +65,7 @@ impl Lowering<'_> {
                     Emission::Fixed(*bytes, self.pieces(&operands))
                 }
                 Segment::Var(varbit) => {
-                    // Lengths are whole bytes, but a program may manage that they are not.
+                    // Lengths should be whole bytes, but programs can set others; these are rounded up.
                     let (bits, most) = (self.read_flag(varbit.length), self.word(varbit.width.into()));
                     let bits = self.min(bits, most);
                     let up = self.add_imm(bits, 7);
@@ -110,13 +111,13 @@ impl Lowering<'_> {
         }
     }
 
-    /// Gives up on packets for which so many bytes are emitted that there is no room.
+    /// Drops the packet ([`FateCode::NoRoom`]) if `total` exceeds [`ir::EMITTED_BYTES_MAX`].
     fn refuse_above(&mut self, total: Value) {
         let over = self.compare_imm(Condition::Ugt, total, ir::EMITTED_BYTES_MAX.into());
         self.leave_if(over, |l| l.finish_packet(FateCode::NoRoom, 0));
     }
 
-    /// Ends a stage: of a deparser, joins headers and payload.
+    /// Ends a stage. For a deparser, writes the headers in front of the payload.
     pub fn leave_stage(&mut self, kind: StageKind) -> Result<(), Error> {
         if kind != StageKind::Deparser {
             return Ok(());
@@ -149,7 +150,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Makes sure that `total` bytes fit before the payload. The frame's new first byte, and by how much the frame grows.
+    /// Makes room for `total` bytes in front of the payload. Returns the address of the frame's new first byte, and the
+    /// number of bytes by which the frame grows.
     fn make_room(&mut self, total: Value) -> (Value, Value) {
         let cursor = self.read_var(self.vars.cursor);
         let grow = self.sub(total, cursor);
@@ -170,7 +172,7 @@ impl Lowering<'_> {
         (self.sub(old, grow), grow)
     }
 
-    /// Makes `data` the frame's first byte, behind which `total` bytes have been emitted.
+    /// Makes `data` the frame's first byte; the first `total` bytes are emitted headers.
     fn move_start(&mut self, data: Value, grow: Value, total: Value) {
         let len = self.read_var(self.vars.len);
         let len = self.add(len, grow);
@@ -184,7 +186,7 @@ impl Lowering<'_> {
         self.write_var(self.vars.cursor, total);
     }
 
-    /// Cuts the frame.
+    /// Truncates the frame to `truncate` bytes.
     fn cut(&mut self) {
         let (len, most) = (self.read_var(self.vars.len), self.read_var(self.vars.truncate));
         let short = self.min(len, most);
@@ -194,7 +196,7 @@ impl Lowering<'_> {
         self.store_desc(offset_of!(PacketDesc, len), 4, short);
         self.store_desc(offset_of!(PacketDesc, tailroom), 4, tailroom);
         self.write_var(self.vars.len, short);
-        // The emitted headers may be cut too; what is left of them is all that counts as consumed.
+        // Truncation may cut emitted headers as well; only what remains of them counts as consumed.
         let cursor = self.read_var(self.vars.cursor);
         let cursor = self.min(cursor, short);
         self.write_var(self.vars.cursor, cursor);

@@ -1,4 +1,4 @@
-//! Tables that packets write (PNA, `add_entry`, `set_entry_expire_time`, `restart_expire_timer`).
+//! Tables that packets modify (PNA: `add_entry`, `set_entry_expire_time`, `restart_expire_timer`).
 
 use crate::build::{At, Buffer, Lowering};
 use crate::error::Error;
@@ -15,8 +15,8 @@ impl<'a> Lowering<'a> {
         Ok((binding, binding.dynamic.as_ref().ok_or_else(missing)?, name))
     }
 
-    /// Adds an entry that runs `(action, args)`, or gives it to one that is there. The new entry lies in memory as it will in
-    /// the table, behind the key.
+    /// Adds an entry with action `action` and arguments `args`; with `replace`, an existing entry of that key gets
+    /// them. The buffer for the call has the key, followed by the entry as it will be laid out in the table.
     pub fn add_entry(
         &mut self,
         table: TableId,
@@ -36,7 +36,8 @@ impl<'a> Lowering<'a> {
         let args: Vec<Vec<Value>> = args.iter().map(|arg| self.read_words(arg)).collect();
         let expire = self.read_saturated(expire);
         let expire = self.half(expire);
-        // Words are stored whole, from the front on: what is stored behind a parameter's last byte is the next one's.
+        // Whole words are stored, in ascending order: bytes beyond a parameter's end are overwritten by the next
+        // parameter.
         let key_bytes = binding.key.bytes;
         let buffer = self.buffer(Buffer::Call, key_bytes + bytes + 8);
         self.store_words(Region::Stack, &words, At { base: buffer, offset: 0 });
@@ -58,7 +59,7 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// Begins the time of a lookup's entry anew, if it was a hit; perhaps with another expire time.
+    /// Restarts the expiry timer of the entry that a lookup hit, if it did; `expire` gives it another expire time.
     pub fn restart_timer(
         &mut self,
         table: TableId,
@@ -84,7 +85,7 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// Stores the clock as the beginning of an entry's time.
+    /// Stores the current time, in ticks, as the start of an entry's expiry timer.
     pub fn note_tick(&mut self, binding: &TableBinding, entry: Value) {
         if let Some(timer) = binding.entry.timer {
             let tick = self.shr(self.now_us, TICK_SHIFT);

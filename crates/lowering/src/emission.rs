@@ -1,50 +1,50 @@
-//! What a deparser emits: values of headers that are on their way into the frame.
+//! What a deparser emits: header values that have not been stored yet.
 
 use crate::header::HeaderLayout;
 use ir::{Cfg, Op, SlotId, Stage};
 use mir::Value;
 
-/// A part of a bit string: a value as words, and its width.
+/// A piece of a bit string: words, least significant first, of which the low `width` bits count.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub words: Vec<Value>,
     pub width: u32,
 }
 
-/// What is to be emitted of a segment.
+/// The contents of a header segment ([`crate::header::Segment`]).
 pub(crate) enum Emission {
-    /// Bytes, and their string.
+    /// Number of bytes, and the pieces that make them up.
     Fixed(u32, Vec<Piece>),
-    /// A varbit's words, and how many bytes.
+    /// A varbit's words, and its length in bytes.
     Var(Vec<Value>, Value),
-    /// Pieces, of which one counts with so many bits.
+    /// Pieces, of which the one at the given index is a varbit; the slot has its length in bits.
     Odd(Vec<Piece>, (u32, SlotId)),
 }
 
 /// A header that is emitted if it is valid.
 pub(crate) struct Emitted {
-    /// Whether it is, as a word.
+    /// Whether the header is valid, as a word.
     pub valid: Value,
     pub segments: Vec<Emission>,
-    /// Its bytes if it is valid, else 0.
+    /// Length of the header in bytes if it is valid, else 0.
     pub bytes: Value,
 }
 
-/// The deparser stage at hand.
+/// State of the current deparser stage.
 #[derive(Default)]
 pub(crate) struct Deparser {
-    /// Whether it has no branches, so that headers are remembered.
+    /// Whether the deparser has no branches, so that emitted headers are recorded.
     pub is_straight: bool,
     pub emitted: Vec<Emitted>,
-    /// Whether it may emit more than allowed.
+    /// Whether it may emit more than [`ir::EMITTED_BYTES_MAX`] bytes.
     pub may_overflow: bool,
-    /// Bytes of the buffer, if it has one.
+    /// Size of the buffer in bytes; 0 if there is none.
     pub buffer_bytes: u32,
     pub truncates: bool,
 }
 
 impl Deparser {
-    /// A stage, whose headers have these layouts.
+    /// The deparser of a stage; `headers` are the layouts of the program's headers.
     pub fn new(stage: &Stage, headers: &[HeaderLayout]) -> Deparser {
         let cfg = Cfg::new(stage);
         let ops = || cfg.rpo.iter().flat_map(|block| &stage.blocks[block.index()].insts).map(|inst| &inst.op);

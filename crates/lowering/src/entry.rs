@@ -1,11 +1,11 @@
 //! An entry point as one function: the packet loop, stages, terminators and fates.
 //!
-//! `fn(ctx, batch)` goes through the batch's descriptors. For each packet all stages of the entry follow one another in the
-//! same body. Blocks are lowered in reverse postorder, so that all edges but those back to loop heads are there ahead of
-//! the block that they lead to.
+//! The function `fn(ctx, batch)` iterates over the batch's descriptors. For each packet, all stages of the entry point
+//! follow one another in the same body. Blocks are lowered in reverse postorder, so all predecessors of a block are
+//! known when it is lowered, except for back edges to loop heads.
 //!
-//! At [`EntryKind::Ingress`] slots are zero but for the intrinsics, which the descriptor and the batch have. All other
-//! entries take every slot from the packet's record; the replication engine has put them there.
+//! At [`EntryKind::Ingress`] slots are zero except intrinsics, which come from the descriptor and the batch. All other
+//! entry points load every slot from the packet's record, which the replication engine has filled.
 
 use crate::build::{At, Lowering, Shared, Vars};
 use crate::emission::Deparser;
@@ -23,7 +23,7 @@ use mir::{Block, Condition, Edge, Function, Region, Type, Value};
 use std::collections::HashMap;
 use std::mem::offset_of;
 
-/// The number of a replication point in descriptors.
+/// The number by which descriptors denote a replication point.
 fn point_number(point: ReplicationPoint) -> u32 {
     match point {
         ReplicationPoint::IngressEnd => 0,
@@ -33,7 +33,7 @@ fn point_number(point: ReplicationPoint) -> u32 {
     }
 }
 
-/// The slots that an entry touches; all of them if a record gets them.
+/// Which slots an entry point touches; all of them if it writes a record.
 fn touched(program: &Program, entry: &EntryPoint) -> Vec<bool> {
     let mut touched = vec![false; program.slots.len()];
     let mut touch = |slot: SlotId| touched[slot.index()] = true;
@@ -53,7 +53,8 @@ fn touched(program: &Program, entry: &EntryPoint) -> Vec<bool> {
 }
 
 impl<'a> Lowering<'a> {
-    /// Slots are in memory if there is no number of definitions that making values of them may take.
+    /// With `definitions_max`, slots are SSA variables, up to that number of definitions; without, they are kept in
+    /// memory.
     pub fn new(shared: Shared<'a>, entry: &'a EntryPoint, definitions_max: Option<usize>) -> Lowering<'a> {
         let Shared { program, bindings, headers, calls, sites } = shared;
         let mut function = Function::new(entry.kind.name(), &[Type::I64, Type::I64], None);
@@ -93,7 +94,7 @@ impl<'a> Lowering<'a> {
         lowering
     }
 
-    /// Makes variables of slots, or gives them room in the frame.
+    /// Assigns each slot a variable or memory in the frame.
     fn place_slots(&mut self) {
         let mut bytes = 0;
         for (i, _) in touched(self.program, self.entry).into_iter().enumerate().filter(|(_, touched)| *touched) {
@@ -110,7 +111,7 @@ impl<'a> Lowering<'a> {
         self.function.slots[self.frame.index()].bytes = bytes;
     }
 
-    /// The whole function.
+    /// Lowers the whole entry point.
     pub fn entry(&mut self) -> Result<(), Error> {
         let (program, entry, bindings) = (self.program, self.entry, self.bindings);
         self.locks = Locks::new(program, entry, bindings, || self.ssa.declare(Type::I64))?;
@@ -142,7 +143,10 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// The function, if it keeps the limits.
+    /// The finished function.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if its stack slots or its instructions exceed the limits.
     pub fn finish(self) -> Result<Function, Error> {
         let name = self.entry.kind.name();
         let check = |what: &str, found: u64, max: u64| match found <= max {
@@ -155,7 +159,7 @@ impl<'a> Lowering<'a> {
         Ok(self.function)
     }
 
-    /// Sets everything as it is when a packet enters.
+    /// Initialises all variables and slots for a packet.
     fn start_packet(&mut self) {
         let data = self.load_desc(offset_of!(PacketDesc, data), 8);
         let len = self.load_desc(offset_of!(PacketDesc, len), 4);
@@ -195,7 +199,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The intrinsics of a packet from a port.
+    /// Sets the intrinsics of a received packet.
     fn set_intrinsics(&mut self) {
         for &(which, slot) in &self.program.intrinsics {
             let value = match which {
@@ -225,7 +229,7 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// A stage; the block that the next one begins with, if packets come to one.
+    /// Lowers a stage. Returns the block in which the next stage begins, or `None` if no path leads there.
     fn stage(&mut self, position: usize, stage: &Stage) -> Result<Option<Block>, Error> {
         match stage.kind {
             StageKind::Parser => {
@@ -239,7 +243,7 @@ impl<'a> Lowering<'a> {
         let heads = cfg.loop_heads();
         let blocks: HashMap<BlockId, Block> = cfg.rpo.iter().map(|block| (*block, self.new_block())).collect();
         self.jump(blocks[&Stage::START], Vec::new());
-        // Where packets come together that go on with the next stage.
+        // The block in which all paths to the next stage meet.
         let mut end = None;
         for &id in &cfg.rpo {
             let code = &stage.blocks[id.index()];
@@ -266,7 +270,7 @@ impl<'a> Lowering<'a> {
         Ok(Some(next))
     }
 
-    /// Gives up on a packet that goes round and round: no program may hold a worker for ever.
+    /// Charges loop steps; a packet that exceeds [`ir::STEPS_MAX`] is dropped, so that no program blocks a worker.
     pub fn charge(&mut self, steps: u32) {
         let spent = self.read_var(self.vars.spent);
         let spent = self.add_imm(spent, steps.into());
@@ -318,7 +322,7 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// The packet leaves for a port or group.
+    /// Ends the packet: it is sent to a port or a multicast group.
     fn leave_for(&mut self, fate: FateCode, to: &Operand, kind: StageKind) -> Result<(), Error> {
         let to = self.read_word(to);
         self.leave_stage(kind)?;
@@ -346,7 +350,7 @@ impl<'a> Lowering<'a> {
         self.jump(default, Vec::new());
     }
 
-    /// Adds what the packet has spent in loops to the batch's sum.
+    /// Adds the steps that the packet has spent beyond [`ir::cost::SPARED_STEPS`] to the batch's sum.
     fn add_spent(&mut self) {
         let (batch, at) = (self.function.params()[1], offset_of!(Batch, spent) as u32);
         let (spent, spared) = (self.read_var(self.vars.spent), self.word(ir::cost::SPARED_STEPS));
@@ -358,7 +362,7 @@ impl<'a> Lowering<'a> {
         self.store_le(Region::Descriptor, 4, batch, at, sum);
     }
 
-    /// Writes the fate and goes on with the next packet.
+    /// Writes the packet's fate and continues with the next packet.
     pub fn finish_packet(&mut self, fate: FateCode, arg: u32) {
         self.release_at_end();
         if ir::cost::is_charged(self.program, self.entry) {
@@ -372,7 +376,7 @@ impl<'a> Lowering<'a> {
         self.jump(self.next_packet, Vec::new());
     }
 
-    /// Gives all slots what they have when the packet goes on at `Reingress`.
+    /// Sets all slots to their values at `Reingress`.
     fn begin_again(&mut self, why: Again, list: Option<u64>) {
         let values = self.program.at_reingress(why, list);
         for slot in (0..self.places.len()).map(SlotId::from_index) {
@@ -388,7 +392,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Puts all slots into the record.
+    /// Stores all slots to the record.
     fn fill_record(&mut self) {
         let base = self.load_desc(offset_of!(PacketDesc, record), 8);
         for slot in (0..self.places.len()).map(SlotId::from_index) {

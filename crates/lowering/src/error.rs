@@ -1,22 +1,22 @@
-//! Why a program is not lowered.
+//! Errors of lowering.
 
 /// Why a program was not lowered.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// The program needs something that there is no lowering for.
+    /// The program uses an operation that has no lowering.
     #[error("not supported by the compiler: {0}")]
     Unsupported(String),
-    /// A stated bound is exceeded.
+    /// A limit is exceeded.
     #[error("{what}: {found}, at most {max}")]
     Limit {
-        /// Of what.
+        /// The quantity that is limited.
         what: String,
-        /// How much there is.
+        /// Its value.
         found: u64,
-        /// How much there may be.
+        /// Its maximum.
         max: u64,
     },
-    /// The bindings do not fit the program.
+    /// The bindings do not match the program.
     #[error("the pipeline's state does not fit the program: {0}")]
     Binding(String),
 }

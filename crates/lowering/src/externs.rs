@@ -8,7 +8,7 @@ use ir::{CounterUnit, ExternId, ExternKind, Operand, SlotId};
 use mir::{Address, Cast, Condition, Op, Region, Type, Value};
 use std::mem::offset_of;
 
-/// What an operation tells a meter: the colour before, and the length.
+/// Optional operands of a meter's execution: the packet's colour before it, and the length in bytes.
 pub(crate) type Given<'o> = (Option<&'o Operand>, Option<&'o Operand>);
 
 impl Lowering<'_> {
@@ -46,7 +46,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// Counts at a cell, if there is such a cell.
+    /// Increments a counter's cell; an index out of range has no effect.
     fn count_at(&mut self, counter: ExternId, index: Value, bytes: Option<&Operand>) -> Result<(), Error> {
         let (ExternBinding::Counter { size }, ExternKind::Counter { unit, .. }) =
             (self.extern_binding(counter)?, &self.program.externs[counter.index()].kind)
@@ -71,7 +71,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The length that an operation gives, or the packet's.
+    /// The length in bytes that an operation specifies, or else the packet's.
     fn given_length(&mut self, bytes: Option<&Operand>) -> Value {
         match bytes {
             Some(bytes) => self.read_word(bytes),
@@ -79,7 +79,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The cell of an entry in a direct counter or meter.
+    /// The index of an entry's cell in a direct counter or meter.
     fn entry_index(&mut self, ext: ExternId, entry: Value) -> Result<Value, Error> {
         let table = match self.program.externs[ext.index()].kind {
             ExternKind::Counter { direct, .. } | ExternKind::Meter { direct, .. } => direct,
@@ -130,7 +130,10 @@ impl Lowering<'_> {
         self.value(Type::I64, Op::Cast(Cast::Zext, colour))
     }
 
-    /// A number of at most 64 bits drawn between two.
+    /// A random number in `low..=high`, of at most 64 bits.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if `dst` is wider than 64 bits.
     pub fn random(&mut self, dst: SlotId, low: &Operand, high: &Operand) -> Result<(), Error> {
         let width = self.program.width(dst);
         if width > 64 {
@@ -145,7 +148,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Loads a member of the packet's descriptor.
+    /// Loads a field of the packet's descriptor.
     pub fn load_desc(&mut self, offset: usize, bytes: u8) -> Value {
         self.load(mir::Access::little(Region::Descriptor, bytes), At { base: self.packet, offset: offset as u32 })
     }

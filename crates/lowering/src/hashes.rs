@@ -1,4 +1,4 @@
-//! Hashes, by the runtime: the data are put together as a bit string in memory.
+//! Hashes, computed by the runtime: the data are first written to memory as a bit string.
 
 use crate::build::{At, Buffer, Lowering};
 use crate::value::Val;
@@ -20,7 +20,7 @@ impl Lowering<'_> {
         self.write_slot(*dst, &val);
     }
 
-    /// `hash mod max`, or 0 if `max` is 0; the hash itself if `max` does not fit a word.
+    /// `hash mod max`; 0 if `max` is 0, and `hash` itself if `max` needs more than 64 bits.
     fn hash_modulo(&mut self, hash: Value, max: &Operand) -> Value {
         let words = self.read_words(max);
         let (low, zero) = (words[0], self.word(0));
@@ -32,7 +32,7 @@ impl Lowering<'_> {
         self.select(is_high, hash, rest)
     }
 
-    /// The hash as the runtime's `hash` gives it.
+    /// The hash of `data`, computed by the runtime's `hash`.
     pub fn hash_value(
         &mut self,
         algorithm: HashAlgorithm,

@@ -1,7 +1,8 @@
-//! Where a header's fields lie on the wire.
+//! The wire layout of headers.
 //!
-//! A header has fixed segments, whose fields have constant bit offsets, and at most one varbit. Where a varbit does not
-//! begin at a byte, the whole header is one segment ([`Segment::Odd`]), read and written as one wide number.
+//! A header consists of fixed segments, whose fields have constant bit offsets, and at most one varbit. If the varbit
+//! does not begin at a byte boundary, the whole header is one segment ([`Segment::Odd`]), read and written as one wide
+//! number.
 
 use crate::error::Error;
 use ir::{Field, Header, Program, SlotId};
@@ -10,31 +11,31 @@ use ir::{Field, Header, Program, SlotId};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FieldAt {
     pub slot: SlotId,
-    /// Bits between the segment's start and the field's first (most significant) bit.
+    /// Offset in bits of the field's first (most significant) bit from the start of the segment.
     pub bit: u32,
     pub width: u32,
 }
 
-/// The varbit of a header.
+/// The varbit field of a header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Varbit {
-    /// Its value, right-aligned.
+    /// The slot of its value, right-aligned.
     pub slot: SlotId,
-    /// Its length in bits.
+    /// The slot of its current length in bits.
     pub length: SlotId,
-    /// Most bits.
+    /// Its maximum length in bits.
     pub width: u32,
 }
 
-/// A part of a header.
+/// A segment of a header.
 #[derive(Clone, Debug)]
 pub(crate) enum Segment {
-    /// So many bytes with fields in wire order, without gaps.
+    /// Number of bytes, and the fields in wire order, without gaps.
     Fixed(u32, Vec<FieldAt>),
-    /// A varbit that begins and ends at a byte.
+    /// A varbit that begins and ends at a byte boundary.
     Var(Varbit),
-    /// A header whose varbit does not begin at a byte: the fields before it, by offset from the header's start; the varbit;
-    /// the fields behind it, by offset from its end.
+    /// A header whose varbit does not begin at a byte boundary: the fields before it, by offset from the header's
+    /// start; the varbit; the fields after it, by offset from the varbit's end.
     Odd(Vec<FieldAt>, Varbit, Vec<FieldAt>),
 }
 
@@ -43,15 +44,15 @@ pub(crate) enum Segment {
 pub(crate) struct HeaderLayout {
     /// In wire order.
     pub segments: Vec<Segment>,
-    /// Bytes without the varbit.
+    /// Length in bytes without the varbit.
     pub fixed_bytes: u32,
-    /// Bytes with the longest varbit.
+    /// Length in bytes with the longest varbit.
     pub max_bytes: u32,
     pub valid: SlotId,
     pub varbit: Option<Varbit>,
 }
 
-/// The bits of fields that follow one another from offset 0.
+/// Total number of bits of consecutive fields that begin at offset 0.
 pub(crate) fn bits_of(fields: &[FieldAt]) -> u32 {
     fields.last().map_or(0, |field| field.bit + field.width)
 }
@@ -67,6 +68,9 @@ fn place(program: &Program, fields: &[Field]) -> Vec<FieldAt> {
 }
 
 /// The layouts of a program's headers.
+///
+/// # Errors
+/// [`Error::Unsupported`] if the length of a header is not a whole number of bytes.
 pub(crate) fn layouts(program: &Program) -> Result<Vec<HeaderLayout>, Error> {
     program.headers.iter().map(|header| layout(program, header)).collect()
 }

@@ -1,23 +1,25 @@
 //! Optimised IR to machine-level IR.
 //!
-//! [`lower`] makes one function of each entry point, `fn(ctx, batch)`, which takes all packets of a batch to their fates. The
-//! contract with the runtime is crate `abi`, the same as that of `jit`. What an operation means is in `ir::op`; what it
-//! becomes here is straightforward: a header is loaded where it is extracted, a table is looked up by `issue` and `take`,
-//! a deparser writes all that it emits, a record gets every slot. Everything better is a pass of `mir`.
+//! [`lower`] translates each entry point into one function `fn(ctx, batch)`, which takes all packets of a batch to
+//! their fates. The contract with the runtime is crate `abi`, the same as that of `jit`. `ir::op` defines what an
+//! operation means; its lowering here is straightforward: a header is loaded where it is extracted, a table lookup is
+//! an `issue` followed by its `take`, a deparser writes everything that it emits, a record gets every slot. Every
+//! improvement is a pass of `mir`.
 //!
 //! - `entry`: the packet loop, stages, terminators, fates, records; `ops`: the list of all operations.
-//! - `ssa` makes values of slots; `build` appends instructions; `value` is how slots of any width are values.
-//! - `arith`, `parse`, `deparse`, `tables`, `dynamic`, `externs`, `registers`, `locks`, `hashes`, `messages`: operations by kind;
-//!   `header`, `emission` and `strings`: fields and bit strings in memory.
-//! - `runtime`: the functions that the code calls, with their effects; `site`: log lines and assertions; `error`.
+//! - `ssa` constructs SSA values of slots; `build` appends instructions; `value` represents slots of any width as
+//!   values.
+//! - `arith`, `parse`, `deparse`, `tables`, `dynamic`, `externs`, `registers`, `locks`, `hashes`, `messages`:
+//!   operations by kind; `header`, `emission` and `strings`: fields and bit strings in memory.
+//! - `runtime`: the functions that compiled code calls, with their effects; `site`: log lines and assertions; `error`.
 //!
-//! The program must have passed `ir::verify`. Bounds of the packet are checked by the program's own `HasBits`.
+//! The program must have passed `ir::verify`. Bounds of the packet are checked by the program itself, with `HasBits`.
 //!
-//! **Limits.** A function's stack slots are bounded by [`STACK_BYTES_MAX`], its instructions by [`INSTRUCTIONS_MAX`]. Slots
-//! become values as long as that takes at most [`DEFINITIONS_MAX`] definitions; an entry that needs more keeps all its
-//! slots in memory, so that the function's size is proportional to the entry's.
+//! **Limits.** [`STACK_BYTES_MAX`] bounds a function's stack slots, [`INSTRUCTIONS_MAX`] its instructions. Slots are
+//! SSA values as long as that takes at most [`DEFINITIONS_MAX`] definitions; an entry point that needs more keeps all
+//! its slots in memory, so that the size of the function stays proportional to that of the entry point.
 //!
-//! Tests: `tests/`; `crates/difftest` and `crates/datapath` run the engines `mir` and `mir-interp` against all others.
+//! Tests: `tests/`; `crates/difftest` and `crates/datapath` compare the engines `mir` and `mir-interp` with all others.
 
 mod arith;
 mod build;
@@ -51,19 +53,19 @@ use ir::{EntryKind, Program};
 use mir::{FunctionId, Module};
 use runtime::Calls;
 
-/// Most bytes of a function's stack slots: a small part of the 2 MB that a thread's stack has.
+/// Limit on a function's stack slots, in bytes: a quarter of the 2 MB stack of a thread.
 pub const STACK_BYTES_MAX: u32 = 512 * 1024;
-/// Most instructions of a function, which bounds the compiler's memory.
+/// Limit on a function's instructions, which bounds the compiler's memory.
 pub const INSTRUCTIONS_MAX: usize = 1 << 22;
-/// Definitions of slots, one for each block that has its own, up to which an entry's slots are values.
+/// Limit on the definitions of slots as SSA values; a definition is one (block, variable) pair with a value of its own.
 pub const DEFINITIONS_MAX: usize = 1 << 20;
-/// The widest slot.
+/// Limit on a slot's width, in bits.
 pub const SLOT_WIDTH_MAX: u32 = 1 << 16;
 
-/// How to lower.
+/// Options of the lowering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// [`DEFINITIONS_MAX`], or another number; with 0 all slots are in memory.
+    /// Limit on definitions, [`DEFINITIONS_MAX`] by default; with 0 all slots are kept in memory.
     pub definitions_max: usize,
 }
 
@@ -76,9 +78,9 @@ impl Default for Options {
 /// A lowered program.
 #[derive(Clone, Debug)]
 pub struct Lowered {
-    /// One function for each entry point. Addresses of the bindings are constants in it.
+    /// One function for each entry point. The addresses in the bindings are constants in it.
     pub module: Module,
-    /// What [`mir::RuntimeId`]s stand for, by id.
+    /// What each [`mir::RuntimeId`] refers to, by id.
     pub calls: Vec<Call>,
     /// The functions of the entry points.
     pub entries: Vec<(EntryKind, FunctionId)>,
@@ -86,13 +88,13 @@ pub struct Lowered {
     pub sites: Vec<Site>,
 }
 
-/// Lowers all entry points of a verified program. The addresses in `bindings` and `runtime` become part of the module, and must
-/// be those of the state that it runs on.
+/// Lowers all entry points of a verified program. The addresses in `bindings` and `runtime` become constants of the
+/// module; they must be those of the state with which it runs.
 ///
 /// # Errors
 ///
-/// [`Error::Unsupported`] names the operation, [`Error::Limit`] the bound, and [`Error::Binding`] the object whose binding
-/// does not fit.
+/// [`Error::Unsupported`] names the operation, [`Error::Limit`] the bound, and [`Error::Binding`] the object whose
+/// binding does not fit.
 pub fn lower(
     program: &Program,
     bindings: &Bindings,

@@ -1,5 +1,6 @@
-//! The locks of register cells, for programs that several workers run: `ir::atomicity` says which there are and when packets
-//! acquire them. A packet releases them where no access of a locked register can follow any more, or with its fate.
+//! Locks of register cells, for programs that run on several workers. `ir::atomicity` defines which locks there are and
+//! when packets acquire them. A packet releases its locks where no access of a locked register can follow, or with its
+//! fate.
 
 use crate::error::Error;
 use crate::ssa::Var;
@@ -7,17 +8,17 @@ use abi::{Bindings, ExternBinding};
 use ir::{Acquisitions, BlockId, Cfg, EntryPoint, ExternId, Program};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The locks of an entry.
+/// The locks of an entry point.
 #[derive(Default)]
 pub(crate) struct Locks {
     pub acquisitions: Acquisitions,
-    /// By rank.
+    /// By lock rank: the address of the lock that the packet holds, or 0.
     pub held: BTreeMap<u32, Var>,
-    /// Blocks of stages that follow those from which accesses can be reached, and from which none can.
+    /// Blocks that follow one from which accesses are reachable, but from which none is: locks are released there.
     pub last: BTreeSet<(usize, BlockId)>,
 }
 
-/// The rank of the locks of a register's cells, if they have locks.
+/// The lock rank of a register, if its cells have locks.
 pub(crate) fn lock_rank(bindings: &Bindings, register: ExternId) -> Option<u32> {
     match bindings.externs.get(register.index()) {
         Some(&ExternBinding::Register { lock_rank, .. }) => lock_rank,
@@ -26,7 +27,10 @@ pub(crate) fn lock_rank(bindings: &Bindings, register: ExternId) -> Option<u32> 
 }
 
 impl Locks {
-    /// Those of an entry; `declare` makes a variable.
+    /// The locks of an entry point; `declare` creates a variable.
+    ///
+    /// # Errors
+    /// [`Error::Binding`] if the ranks in `bindings` would have a register locked out of order.
     pub fn new(
         program: &Program,
         entry: &EntryPoint,

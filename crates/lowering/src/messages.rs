@@ -1,4 +1,5 @@
-//! Digests, log lines, assertions, and calls of what nobody has: words in a buffer, handed to a function.
+//! Digests, log lines, assertions and calls of unresolved externs: operands are written to a buffer and passed to a
+//! function.
 
 use crate::build::{At, Buffer, Lowering};
 use crate::site::{Site, SiteKind};
@@ -7,7 +8,7 @@ use ir::{ExternId, Operand, SlotId};
 use mir::{Condition, Region, Type, Value};
 
 impl Lowering<'_> {
-    /// Writes operands' words one after the other; the address and the number of words.
+    /// Writes the operands' words consecutively to a buffer. Returns its address and the number of words.
     fn message(&mut self, operands: &[Operand]) -> (Value, Value) {
         let words: Vec<Value> = operands.iter().flat_map(|operand| self.read_words(operand)).collect();
         let base = self.buffer_with(Buffer::Call, &words);
@@ -42,7 +43,7 @@ impl Lowering<'_> {
         self.switch_to(done);
     }
 
-    /// The number of a site, as a constant.
+    /// The index of a site, as a constant.
     fn site(&mut self, kind: SiteKind, text: &str) -> Value {
         let site = Site { kind, text: text.to_string(), span: self.span };
         let id = self.sites.iter().position(|other| *other == site).unwrap_or_else(|| {
@@ -52,7 +53,7 @@ impl Lowering<'_> {
         self.constant(Type::I32, id as u128)
     }
 
-    /// A call of what nobody has; it is never linked.
+    /// Calls an unresolved extern. Such a module is never linked.
     pub fn unresolved(&mut self, callee: &str, args: &[Operand], results: &[SlotId]) {
         let given: Vec<Value> = args.iter().flat_map(|operand| self.read_words(operand)).collect();
         let wanted: u32 = results.iter().map(|slot| words_of(self.program.width(*slot))).sum();

@@ -1,4 +1,4 @@
-//! Operations: what each of them becomes, in the sibling files or here.
+//! Dispatch of operations to their lowering, here or in the sibling files.
 
 use crate::build::Lowering;
 use crate::error::Error;

@@ -7,7 +7,7 @@ use ir::{BinOp, HeaderId, Operand, SlotId};
 use mir::{Binary, Condition, Value};
 
 impl Lowering<'_> {
-    /// The first byte that is not consumed.
+    /// The address of the first byte that has not been consumed.
     fn cursor_at(&mut self) -> At {
         let (data, cursor) = (self.read_var(self.vars.data), self.read_var(self.vars.cursor));
         At { base: self.add(data, cursor), offset: 0 }
@@ -15,7 +15,7 @@ impl Lowering<'_> {
 
     pub fn has_bits(&mut self, dst: SlotId, bits: &Operand) {
         let bits = self.read_saturated(bits);
-        // Rounded up, without overflow.
+        // Bits to bytes, rounded up without overflow.
         let (whole, rest) = (self.shr(bits, 3), self.bin_imm(Binary::And, bits, 7));
         let part = self.truth(rest);
         let part = self.flag(part);
@@ -81,9 +81,10 @@ impl Lowering<'_> {
         self.move_cursor(size);
     }
 
-    /// A header whose varbit does not begin at a byte: one wide number, of which fields are slices.
+    /// Extracts a header whose varbit does not begin at a byte boundary: loads it as one wide number and slices out the
+    /// fields.
     fn extract_odd(&mut self, at: At, bytes: Value, before: &[FieldAt], varbit: Varbit, after: &[FieldAt]) {
-        // The widths of the runtime's wide operations: whole words, and more than a pair.
+        // The runtime's wide operations take whole words, and more than two of them.
         let behind = bits_of(after);
         let all = (bits_of(before) + varbit.width + behind).next_multiple_of(64).max(192);
         let whole = self.load_varbit(at, bytes, all);

@@ -1,7 +1,7 @@
 //! Registers, and acquiring and releasing the locks of their cells ([`crate::locks`]).
 //!
-//! A packet's locks are variables: the address of the lock that it holds, or 0. Acquiring is one compare-and-exchange; who
-//! does not get the lock waits in a call.
+//! A variable for each lock rank has the address of the lock that the packet holds, or 0. Acquiring is one
+//! compare-and-exchange; if the lock is taken, the packet waits in a call of the runtime.
 
 use crate::build::{At, Lowering};
 use crate::error::Error;
@@ -12,7 +12,7 @@ use ir::{Acquire, ExternId, Operand, SlotId};
 use mir::{Access, Address, Binary, Condition, Op, Region, Type, Value};
 
 impl Lowering<'_> {
-    /// Packets begin: they hold nothing.
+    /// Initialises the lock variables: a packet starts without locks.
     pub fn hold_nothing(&mut self) {
         for var in self.locks.held.values().copied().collect::<Vec<Var>>() {
             let none = self.word(0);
@@ -20,7 +20,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Before an access of a register: waits for the lock of the cell at `cell`, unless the packet holds it.
+    /// Before an access of a register: acquires the lock of the cell at address `cell`, unless the packet holds it.
     fn acquire(&mut self, register: ExternId, cell: Value, width: u32) -> Result<(), Error> {
         let (position, block, inst) = self.spot;
         let Some(acquire) = self.locks.acquisitions.at(position, block, inst) else { return Ok(()) };
@@ -60,14 +60,15 @@ impl Lowering<'_> {
         self.write_var(held, at);
     }
 
-    /// At the start of a block: releases what the packet holds, if it comes from an access and to no more of them.
+    /// At the start of a block from which no access is reachable any more, behind one from which some were: releases
+    /// all locks.
     pub fn release_at_start(&mut self) {
         if self.locks.last.contains(&(self.spot.0, self.spot.1)) {
             self.release();
         }
     }
 
-    /// With the packet's fate: releases what it holds, unless that was done at the start of a block.
+    /// When the packet gets its fate: releases all locks, unless the start of a block has done so.
     pub fn release_at_end(&mut self) {
         if self.locks.acquisitions.is_growing(self.spot.0, self.spot.1) {
             self.release();
@@ -90,7 +91,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The cell's address, whether there is one, and the register's width.
+    /// The address of a cell, whether the index is in range, and the register's width in bits.
     fn register_cell(&mut self, register: ExternId, index: &Operand) -> Result<(Value, Value, u32), Error> {
         let ExternBinding::Register { cells, size, width, lock_rank, .. } = self.extern_binding(register)? else {
             return Err(self.wrong_binding(register));

@@ -1,12 +1,12 @@
-//! The functions that the code calls: those of `abi::RuntimeCalls` and those of tables' engines, with what each may do to
-//! memory.
+//! The functions that compiled code calls: those of `abi::RuntimeCalls` and those of table engines, with their effects
+//! on memory.
 
 use abi::RuntimeCalls;
 use abi::table::{AddEntryFn, SelectFn, SetExpireFn};
 use mir::{Effects, Region, Regions, Runtime, RuntimeId, Type};
 use std::collections::HashMap;
 
-/// What a function of the runtime is, for those who call it otherwise than by its address.
+/// Identity of a runtime function, for callers that do not use its address (an interpreter).
 #[derive(Clone, Copy, Debug)]
 pub enum Call {
     /// [`RuntimeCalls::meter`].
@@ -27,17 +27,17 @@ pub enum Call {
     MakeHeadroom,
     /// [`RuntimeCalls::wait_for_lock`].
     WaitForLock,
-    /// Chooses a member of a group.
+    /// Selects a member of an action selector's group.
     Select(SelectFn),
-    /// Adds or changes an entry.
+    /// Adds or replaces an entry.
     AddEntry(AddEntryFn),
-    /// Gives an entry another expire time.
+    /// Sets an entry's expire time.
     SetExpire(SetExpireFn),
-    /// What nobody has.
+    /// An unresolved extern.
     Unresolved,
 }
 
-/// The functions that were called so far.
+/// The runtime functions that have been used so far.
 pub(crate) struct Calls {
     table: RuntimeCalls,
     runtime: Vec<Runtime>,
@@ -52,7 +52,7 @@ fn effects(reads: Regions, writes: Regions) -> Effects {
     Effects { reads, writes, ends: false }
 }
 
-/// What the runtime keeps to itself, for functions that read it and change it.
+/// The effects of a function that reads and changes private state of the runtime.
 fn state(reads: Regions) -> Effects {
     effects(reads | Region::State | Region::Context, Region::State.into())
 }
@@ -144,11 +144,11 @@ impl Calls {
         self.get(&name, Call::Select(select), select as usize, &[WORD; 2], Some(WORD), effects)
     }
 
-    /// `verb` tells what the function does with entries that are there.
+    /// `verb` is "add" or "replace" and names the function.
     pub fn add_entry(&mut self, verb: &str, table: &str, add: AddEntryFn) -> RuntimeId {
         let params = [WORD, WORD, WORD, HALF, HALF, WORD];
         let table_state = Region::Table | Region::State;
-        // An entry that makes room for the new one has counts, which are cleared.
+        // An entry that is evicted for the new one has counters, which are cleared.
         let effects = effects(table_state | Region::Stack | Region::Entry, table_state | Region::Counter);
         let name = format!("{verb} {table}");
         self.get(&name, Call::AddEntry(add), add as usize, &params, Some(HALF), effects)
@@ -159,8 +159,8 @@ impl Calls {
         self.get(&name, Call::SetExpire(set), set as usize, &params, None, state(Region::Entry.into()))
     }
 
-    /// What a program calls and nobody has: takes the context, the arguments' words and how many, and where the results'
-    /// words go and how many.
+    /// An unresolved extern. Parameters: the context; address and number of the arguments' words; address and number of
+    /// the results' words.
     pub fn unresolved(&mut self, callee: &str) -> RuntimeId {
         let (params, name) = ([WORD, WORD, HALF, WORD, HALF], format!("unresolved {callee}"));
         self.get(&name, Call::Unresolved, 0, &params, None, Effects::ANY)

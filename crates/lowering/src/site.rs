@@ -1,8 +1,8 @@
-//! Places in the source that the runtime's calls name.
+//! Log and assertion sites: source positions to which the runtime's calls refer.
 
 use base::Span;
 
-/// What a log or assertion site is.
+/// The kind of a site.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SiteKind {
     /// `Op::Log`: the arguments' widths; each takes `ceil(width / 64)` words of the call.
@@ -14,13 +14,13 @@ pub enum SiteKind {
     Assert,
 }
 
-/// A log or assertion site; the runtime's calls give its index.
+/// A log or assertion site; the runtime's calls refer to it by index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Site {
-    /// What it is.
+    /// Its kind.
     pub kind: SiteKind,
     /// The format string with `{}` per argument, or the assertion's text.
     pub text: String,
-    /// Where it stands in the source.
+    /// Source position.
     pub span: Span,
 }

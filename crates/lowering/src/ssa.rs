@@ -1,14 +1,14 @@
-//! Values of variables: SSA construction on the fly.
+//! On-the-fly SSA construction.
 //!
-//! Braun et al.: "Simple and efficient construction of static single assignment form", CC 2013. A block remembers the last
-//! value of each variable that it assigns. A read that finds none goes to the predecessors: through the only one at once,
-//! and where there are several, or where some are still to come (the block is not *sealed*), a block parameter stands for
-//! the value. Its arguments are looked up when all blocks are there, which may make parameters of other blocks. So there
-//! are parameters only where a variable is read behind a join. Those that are always one value are left to `mir`'s pass
-//! `parameters`.
+//! Braun et al., "Simple and efficient construction of static single assignment form", CC 2013. A block records the
+//! last value that it assigns to each variable. A read that finds none continues in the predecessor if there is exactly
+//! one. If there are several, or if some are not known yet (the block is not *sealed*), a block parameter is added. Its
+//! arguments are looked up at the end, when all blocks exist; that may add parameters to other blocks. So a parameter
+//! exists only where a variable is read behind a join. Parameters that always have the same value are left to the pass
+//! `parameters` of `mir`.
 //!
-//! **Bound.** The number of definitions is limited ([`crate::Options::definitions_max`]); beyond it, reads give any value of the
-//! type, and the caller starts anew with slots in memory.
+//! **Bound.** The number of definitions is limited ([`crate::Options::definitions_max`]). Beyond it, reads return an
+//! arbitrary value of the type; the caller discards the function and starts again with slots in memory.
 
 use mir::{Block, Function, Type, Value};
 use std::collections::{HashMap, VecDeque};
@@ -17,11 +17,11 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Var(pub u32);
 
-/// Where a slot is.
+/// The location of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     Var(Var),
-    /// So many bytes behind the beginning of the function's frame.
+    /// Offset in bytes in the function's frame.
     Memory(u32),
 }
 
@@ -30,18 +30,18 @@ pub(crate) struct Ssa {
     types: Vec<Type>,
     /// The last value of a variable in a block.
     definitions: HashMap<(Block, Var), Value>,
-    /// By block: where edges come from, each edge once.
+    /// By block: its predecessors, once for each edge.
     predecessors: Vec<Vec<Block>>,
     is_sealed: Vec<bool>,
-    /// Parameters whose arguments are to be looked up, in the order in which blocks got them.
+    /// Parameters whose arguments are still to be looked up, in order of creation.
     waiting: VecDeque<(Block, usize, Var)>,
     definitions_max: usize,
-    /// Any value, for reads beyond the budget.
+    /// An arbitrary value of each type, for reads beyond the budget.
     over: Option<[Value; 2]>,
 }
 
 impl Ssa {
-    /// No variables yet; `definitions_max` bounds the definitions, if anything does.
+    /// No variables yet; `definitions_max` limits the number of definitions.
     pub fn new(definitions_max: Option<usize>) -> Ssa {
         Ssa {
             types: Vec::new(),
@@ -60,7 +60,7 @@ impl Ssa {
         Var(self.types.len() as u32 - 1)
     }
 
-    /// Whether there were more definitions than allowed; then the function is wrong.
+    /// Whether the limit on definitions was exceeded; the function is then invalid.
     pub fn is_over_budget(&self) -> bool {
         self.over.is_some()
     }
@@ -72,7 +72,7 @@ impl Ssa {
         }
     }
 
-    /// Notes an edge.
+    /// Records an edge.
     pub fn edge(&mut self, from: Block, to: Block) {
         self.grow(from);
         self.grow(to);
@@ -80,18 +80,18 @@ impl Ssa {
         self.predecessors[to.index()].push(from);
     }
 
-    /// All edges to the block are there.
+    /// Declares that all edges to the block are known.
     pub fn seal(&mut self, block: Block) {
         self.grow(block);
         self.is_sealed[block.index()] = true;
     }
 
-    /// Gives a variable a value from here on.
+    /// Defines a variable's value in a block from here on.
     pub fn write(&mut self, block: Block, var: Var, value: Value) {
         self.definitions.insert((block, var), value);
     }
 
-    /// The value of a variable at the end, so far, of a block.
+    /// The value of a variable at the current end of a block.
     pub fn read(&mut self, function: &mut Function, block: Block, var: Var) -> Value {
         if self.definitions.len() > self.definitions_max {
             let ty = self.types[var.0 as usize];
@@ -121,7 +121,7 @@ impl Ssa {
         value
     }
 
-    /// Looks up the arguments of all parameters. All blocks have their terminators.
+    /// Adds the arguments of all block parameters. All blocks must have their terminators.
     pub fn finish(&mut self, function: &mut Function) {
         self.is_sealed.fill(true);
         while let Some((block, at, var)) = self.waiting.pop_front() {
@@ -138,7 +138,7 @@ impl Ssa {
     }
 }
 
-/// Values of both types in the entry block.
+/// An arbitrary value of each type, defined in the entry block.
 fn anything(function: &mut Function) -> [Value; 2] {
     let entry = function.entry();
     [Type::I64, Type::I128].map(|ty| {

@@ -1,4 +1,4 @@
-//! Bit strings in memory, in network order: fields of headers, data of hashes.
+//! Bit strings in memory, in network byte order: header fields and data to be hashed.
 
 use crate::build::{At, Buffer, Lowering, part};
 use crate::emission::Piece;
@@ -9,9 +9,9 @@ use ir::{BinOp, Operand, SlotId};
 use mir::{Access, Binary, Region, Regions, Type, Value};
 
 impl Lowering<'_> {
-    /// Loads a field of a segment at `at`.
+    /// Loads a field of the segment at `at`.
     pub fn load_field(&mut self, at: At, field: &FieldAt) -> Val {
-        // From the least significant end, 64 bits at a time.
+        // From the least significant end, one word at a time.
         let end = field.bit + field.width;
         let word = |i: u32| {
             let width = (field.width - 64 * i).min(64);
@@ -21,7 +21,7 @@ impl Lowering<'_> {
         self.val_of_words(field.width, words)
     }
 
-    /// Loads at most 64 bits at bit offset `bit` behind `at`; touches no byte that has none of them.
+    /// Loads at most 64 bits at bit offset `bit` from `at`; touches only bytes that contain some of them.
     fn load_bits(&mut self, at: At, bit: u32, width: u32) -> Value {
         let (first, end) = (bit / 8, (bit + width).div_ceil(8));
         if end - first > 8 {
@@ -35,12 +35,12 @@ impl Lowering<'_> {
         if bit.is_multiple_of(8) { shifted } else { self.mask_word(shifted, width) }
     }
 
-    /// Operands as pieces.
+    /// Operands as pieces of a bit string.
     pub fn pieces(&mut self, operands: &[Operand]) -> Vec<Piece> {
         operands.iter().map(|o| Piece { words: self.read_words(o), width: self.width(o) }).collect()
     }
 
-    /// Stores a bit string, most significant piece first, with zeros behind it to whole bytes.
+    /// Stores a bit string, most significant piece first, padded with zero bits to whole bytes.
     pub fn store_pieces(&mut self, regions: impl Into<Regions>, pieces: &[Piece], at: At) {
         let regions = regions.into();
         let bytes = pieces.iter().map(|piece| piece.width).sum::<u32>().div_ceil(8);
@@ -56,7 +56,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// At most 64 bits from bit `first` on of a string whose pieces begin at bit `start`.
+    /// At most 64 bits of a string, from bit `first` on; its pieces begin at bit `start`.
     fn bits_of_string(&mut self, pieces: &[Piece], mut start: u32, first: u32, bits: u32) -> Value {
         let end = first + bits;
         let mut parts = Vec::new();
@@ -67,7 +67,7 @@ impl Lowering<'_> {
             }
             let count = piece_end.min(end).saturating_sub(start.max(first));
             if count > 0 {
-                // Bits of the piece that lie behind the range, and of the range that lie behind the piece.
+                // Number of the piece's bits behind the range, and of the range's bits behind the piece.
                 let (behind, up) = (piece_end.saturating_sub(end), end.saturating_sub(piece_end));
                 let bits = self.bits_of_words(&piece.words, behind, count);
                 parts.push(part(bits, count, up));
@@ -77,11 +77,12 @@ impl Lowering<'_> {
         self.pack(Type::I64, parts)
     }
 
-    /// Stores a bit string of which some pieces count only with their low bits: `varbits` has the slots with their numbers of
-    /// bits. The string is put together as one wide number, and moved to the left end. The buffer and the number of bits.
+    /// Stores a bit string with variable-length pieces, of which only the low bits count: `varbits` has their indices
+    /// and the slots of their lengths in bits. The string is built as one wide number and shifted to the left end.
+    /// Returns the buffer's address and the length in bits.
     pub fn store_varbits(&mut self, pieces: &[Piece], varbits: &[(u32, SlotId)]) -> (Value, Value) {
         let most: u32 = pieces.iter().map(|piece| piece.width).sum();
-        // At least 192 bits, so that the runtime's wide operations are for it; whole words.
+        // The runtime's wide operations take whole words, and more than 128 bits.
         let width = most.next_multiple_of(64).max(192);
         let zero = self.word(0);
         let (mut string, mut total) = (vec![zero; width as usize / 64], zero);
@@ -93,7 +94,7 @@ impl Lowering<'_> {
                 }
                 None => self.word(piece.width.into()),
             };
-            // Bits above the length do not count.
+            // Clears the bits above the length.
             let mut words = piece.words.clone();
             words.resize(string.len(), zero);
             let all = self.word(width.into());
@@ -114,7 +115,7 @@ impl Lowering<'_> {
         (base, total)
     }
 
-    /// Loads `bytes` bytes, in network order, as a number of at most `width` bits.
+    /// Loads `bytes` bytes in network byte order as a number of at most `width` bits.
     pub fn load_varbit(&mut self, at: At, bytes: Value, width: u32) -> Vec<Value> {
         let zeros = vec![self.word(0); words_of(width) as usize];
         let scratch = self.buffer_with(Buffer::Left, &zeros);
@@ -136,7 +137,7 @@ impl Lowering<'_> {
         self.words_of_val(&val)
     }
 
-    /// Stores the low `bytes` bytes of a number in network order.
+    /// Stores the low `bytes` bytes of a number in network byte order.
     pub fn store_varbit(&mut self, regions: Regions, words: &[Value], bytes: Value, to: Value) {
         let scratch = self.buffer_with(Buffer::Left, words);
         let zero = self.word(0);
@@ -150,7 +151,7 @@ impl Lowering<'_> {
         });
     }
 
-    /// Copies bytes from a buffer.
+    /// Copies `bytes` bytes from a buffer: whole words first, then single bytes.
     pub fn copy_from_buffer(&mut self, from: Value, regions: Regions, to: Value, bytes: Value) {
         let zero = self.word(0);
         let whole = self.bin_imm(Binary::And, bytes, u128::from(!7u64));

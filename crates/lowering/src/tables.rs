@@ -1,7 +1,8 @@
 //! Tables: keys, lookups, entries, action parameters.
 //!
-//! A lookup is `issue` with the words of the key's layout and `take` at once behind it; whatever lies between is put there
-//! by passes. A miss takes the default entry, which has the same layout. A group without members counts as a miss.
+//! A lookup is `issue`, with the key's words in the layout of the table, immediately followed by `take`; passes move
+//! other work between the two. A miss yields the default entry, which has the same layout. A group without members is a
+//! miss.
 
 use crate::build::{At, Lowering, part};
 use crate::error::Error;
@@ -13,10 +14,10 @@ use mir::{Address, Condition, Op, Region, Type, Value};
 use std::collections::HashSet;
 use std::mem::offset_of;
 
-/// Hit, action, entry and data of a lookup.
+/// Slots for the results of a lookup: hit, action, entry and data.
 pub(crate) type Results = [SlotId; 4];
 
-/// A program's tables, by the same ids.
+/// Declares a program's tables in the module, by the same ids.
 pub(crate) fn declare(program: &Program, bindings: &Bindings) -> Vec<mir::Table> {
     let mut names = HashSet::new();
     let tables = program.tables.iter().enumerate().map(|(i, table)| {
@@ -27,7 +28,7 @@ pub(crate) fn declare(program: &Program, bindings: &Bindings) -> Vec<mir::Table>
         }
         mir::Table {
             name,
-            // Tables without a key are never looked up.
+            // A table without a key is never looked up, but needs at least one word.
             words: binding.map_or(0, |binding| binding.key.bytes / 8).max(1),
             handle: binding.map_or(0, |binding| binding.handle as u64),
             lookup: binding.map_or(0, |binding| binding.lookup as usize as u64),
@@ -86,7 +87,7 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// The time of an entry's hit, for tables that want it.
+    /// Records the time of a hit in an entry, for tables that need it.
     fn note_hit(&mut self, binding: &TableBinding, entry: Value) {
         if let Some(last_hit) = binding.entry.last_hit {
             self.store_near(8, entry, last_hit, self.now_us);
@@ -96,7 +97,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Stores what readers change of an entry.
+    /// Stores to a part of an entry that packets modify.
     pub fn store_near(&mut self, bytes: u8, entry: Value, offset: i32, value: Value) {
         self.effect(Op::Store(mir::Access::little(Region::State, bytes), Address { base: entry, offset }, value));
     }
@@ -110,7 +111,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The key as the words of its layout.
+    /// The lookup key as words, in the layout of the table.
     pub fn key_words(&mut self, layout: &KeyLayout, keys: &[Operand]) -> Vec<Value> {
         let mut words = vec![Vec::new(); layout.bytes as usize / 8];
         for (field, key) in layout.fields.iter().zip(keys) {
@@ -123,7 +124,8 @@ impl<'a> Lowering<'a> {
         words.into_iter().map(|parts| self.pack(Type::I64, parts)).collect()
     }
 
-    /// If the entry has a group, the member that the selector picks: hit, entry, data.
+    /// If the entry refers to a group, replaces it by the member that the selector chooses. Returns hit, entry and
+    /// data.
     fn choose_member(
         &mut self,
         table: TableId,
@@ -148,7 +150,7 @@ impl<'a> Lowering<'a> {
             let member = l.call(id, vec![group, hash]).expect("the call has a result");
             let is_member = l.compare_imm(Condition::Ne, member, 0);
             let (data, entry) = (l.select(is_member, member, default), l.select(is_member, entry, default));
-            // A default entry with a group stays a miss.
+            // If the default entry refers to a group, the lookup is still a miss.
             let is_member = l.flag(is_member);
             Ok(vec![l.both(hit, is_member), entry, data])
         })?;

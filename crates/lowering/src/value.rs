@@ -1,9 +1,9 @@
-//! How slots are values.
+//! Representation of slots as values.
 //!
-//! | width | value | place |
+//! | width in bits | value | place |
 //! | --- | --- | --- |
-//! | up to 64 | an `i64` | a variable, or eight bytes of memory |
-//! | up to 128 | an `i128` | a variable, or sixteen bytes of memory |
+//! | up to 64 | an `i64` | a variable, or 8 bytes of memory |
+//! | 65 to 128 | an `i128` | a variable, or 16 bytes of memory |
 //! | wider | words, least significant first | memory |
 //!
 //! Bits above the width are zero.
@@ -15,18 +15,18 @@ use ir::layout::words_of;
 use ir::{Operand, SlotId};
 use mir::{Access, Binary, Cast, Condition, Op, Region, Regions, Type, Value};
 
-/// A number of some width.
+/// The value of a slot or operand of any width.
 #[derive(Clone, Debug)]
 pub(crate) enum Val {
-    /// Up to 64 bits.
+    /// Up to 64 bits, an `i64`.
     Word(Value),
-    /// Up to 128 bits.
+    /// 65 to 128 bits, an `i128`.
     Pair(Value),
-    /// Wider.
+    /// More than 128 bits: words, least significant first.
     Words(Vec<Value>),
 }
 
-/// All ones up to a width of at most 64.
+/// The mask of the low `width` bits, at most 64.
 pub(crate) fn ones(width: u32) -> u64 {
     mir::low_bits(width.min(64)) as u64
 }
@@ -40,7 +40,7 @@ pub(crate) fn const_words(bits: &Bits) -> Vec<u64> {
 }
 
 impl Lowering<'_> {
-    /// The type of slots of a width, if they can be variables.
+    /// The type of a variable for a slot of `width` bits; `None` if it must be kept in memory.
     pub fn class(width: u32) -> Option<Type> {
         match width {
             0..=64 => Some(Type::I64),
@@ -57,7 +57,7 @@ impl Lowering<'_> {
         At { base: self.value(Type::I64, Op::StackAddress(self.frame, 0)), offset }
     }
 
-    /// A slot's value.
+    /// The value of a slot.
     pub fn read_slot(&mut self, slot: SlotId) -> Val {
         let width = self.program.width(slot);
         match self.places[slot.index()] {
@@ -75,7 +75,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Gives a slot a value of its width.
+    /// Writes a value of the slot's width to a slot.
     pub fn write_slot(&mut self, slot: SlotId, val: &Val) {
         match (self.places[slot.index()], val) {
             (Some(Place::Var(var)), Val::Word(value) | Val::Pair(value)) => self.write_var(var, *value),
@@ -92,7 +92,7 @@ impl Lowering<'_> {
         self.write_slot(slot, &val);
     }
 
-    /// Gives a slot of any width a number of at most 64 bits, cut to its width.
+    /// Writes a number of at most 64 bits to a slot of any width, truncated or zero-extended.
     pub fn write_number(&mut self, slot: SlotId, word: Value) {
         let width = self.program.width(slot);
         let word = self.mask_word(word, width);
@@ -115,13 +115,13 @@ impl Lowering<'_> {
         }
     }
 
-    /// The lowest word of an operand.
+    /// The least significant word of an operand.
     pub fn read_word(&mut self, operand: &Operand) -> Value {
         let val = self.read(operand);
         self.words_of_val(&val)[0]
     }
 
-    /// The lowest word of a slot.
+    /// The least significant word of a slot.
     pub fn read_flag(&mut self, slot: SlotId) -> Value {
         self.read_word(&Operand::Slot(slot))
     }
@@ -131,7 +131,7 @@ impl Lowering<'_> {
         self.words_of_val(&val)
     }
 
-    /// An operand as a word; all ones if it does not fit.
+    /// An operand as a word, saturated: all ones if it does not fit.
     pub fn read_saturated(&mut self, operand: &Operand) -> Value {
         let words = self.read_words(operand);
         let (&low, rest) = words.split_first().expect("a value has a word");
@@ -152,7 +152,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Lower and upper half of a pair.
+    /// The low and the high half of an `i128`.
     pub fn split(&mut self, pair: Value) -> (Value, Value) {
         let low = self.value(Type::I64, Op::Cast(Cast::Trunc, pair));
         let high = self.shr(pair, 64);
@@ -163,7 +163,7 @@ impl Lowering<'_> {
         self.pack(Type::I128, vec![part(low, 64, 0), part(high, 64, 64)])
     }
 
-    /// The value of a width that words are; missing ones are zero, more than enough are dropped.
+    /// The value of `width` bits of these words; missing words are zero, excess ones are dropped.
     pub fn val_of_words(&mut self, width: u32, mut words: Vec<Value>) -> Val {
         let zero = self.word(0);
         words.resize(words_of(width).max(1) as usize, zero);
@@ -182,7 +182,7 @@ impl Lowering<'_> {
         if width >= 128 { pair } else { self.bin_imm(Binary::And, pair, mir::low_bits(width)) }
     }
 
-    /// A value whose bits above a width are cleared; it has the words of that width.
+    /// Clears the bits of a value above `width`, and drops the words above it.
     pub fn mask_val(&mut self, val: Val, width: u32) -> Val {
         match val {
             Val::Word(word) => Val::Word(self.mask_word(word, width)),
@@ -195,7 +195,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Loads a value from words in memory, as records have them.
+    /// Loads a value from memory that holds it as words, such as a record.
     pub fn load_val(&mut self, regions: impl Into<Regions>, width: u32, at: At) -> Val {
         let regions = regions.into();
         match Self::class(width) {
@@ -225,19 +225,19 @@ impl Lowering<'_> {
         }
     }
 
-    /// Puts words in a buffer; its address.
+    /// Stores words to a buffer; returns its address.
     pub fn buffer_with(&mut self, which: Buffer, words: &[Value]) -> Value {
         let base = self.buffer(which, 8 * words.len() as u32);
         self.store_words(Region::Stack, words, At { base, offset: 0 });
         base
     }
 
-    /// The `width` bits from bit `lo` on of words.
+    /// The `width` bits of a multi-word value from bit `lo` on.
     pub fn slice_words(&mut self, words: &[Value], lo: u32, width: u32) -> Vec<Value> {
         (0..words_of(width)).map(|i| self.bits_of_words(words, lo + 64 * i, (width - 64 * i).min(64))).collect()
     }
 
-    /// At most 64 bits from bit `lo` on of words.
+    /// At most 64 bits of a multi-word value, from bit `lo` on.
     pub fn bits_of_words(&mut self, words: &[Value], lo: u32, width: u32) -> Value {
         let (at, shift) = ((lo / 64) as usize, lo % 64);
         let Some(&word) = words.get(at) else { return self.word(0) };

@@ -1,4 +1,4 @@
-//! The page in `mir`'s first file: its example is what the compiler makes of this program.
+//! The example in `mir`'s crate documentation is what the compiler makes of this program.
 
 use abi::table::{KeyLayout, LookupBatchFn, LookupFn};
 use abi::{Bindings, EngineKind, EntryHeader, EntryLayout, EntryParts, TableBinding, TableHandle};
@@ -40,7 +40,7 @@ extern "C" fn lookup(_: *const TableHandle, _: *const u8) -> *const EntryHeader 
 
 extern "C" fn lookup_batch(_: *const TableHandle, _: *const u8, _: u32, _: *mut *const EntryHeader) {}
 
-/// The program's only table, at an address that is always the same.
+/// Bindings for the program's only table, at a fixed address.
 fn bindings() -> Bindings {
     let routes = TableBinding {
         handle: ptr::without_provenance(0x1000),
@@ -57,7 +57,7 @@ fn bindings() -> Bindings {
     Bindings { tables: vec![routes], externs: Vec::new() }
 }
 
-/// The texts between fences in `mir`'s first file, without comment marks.
+/// The fenced texts in `mir`'s crate documentation, without comment marks.
 fn texts() -> Vec<String> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../mir/src/lib.rs")).expect("a file");
     let lines =

@@ -1,6 +1,6 @@
-//! Every script of the tree on lowered programs: compiled behind all passes of `mir`, and interpreted as lowered; with slots as
-//! values and in memory; from raw and from optimised IR. All send what the interpreter of the IR sends, and leave the same
-//! state and log lines. `crates/difftest` compares the two engines with all others.
+//! Runs every script of the repository on lowered programs: compiled after all passes of `mir`, and interpreted
+//! without; with slots as values and in memory; from raw and from optimised IR. All must send what the interpreter of
+//! the IR sends, and leave the same state and log lines. `crates/difftest` compares the two engines with all others.
 
 use datapath::{CodeOptions, EngineKind, Local};
 use frontend::{Input, Options, Until};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stf::{Line, Outcome};
 
-/// All programs with a script of the same name, below `examples/` and `tests/stf/`.
+/// All programs in `examples/` and `tests/stf/` that have a script of the same name.
 fn programs() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (mut found, mut folders) = (Vec::new(), vec![root.join("examples"), root.join("tests/stf")]);
@@ -36,9 +36,9 @@ fn outcome(program: &Arc<ir::Program>, lines: &[Line], kind: EngineKind, options
     stf::run_script(lines, &mut Local::new(Arc::new(pipeline)))
 }
 
-/// Which engines differ from the interpreter on a program's script.
+/// The engines that differ from the interpreter on a program's script.
 fn differing(path: &Path) -> Vec<String> {
-    // Scripts of bmv2's behaviour lie in a folder of their own.
+    // Scripts for bmv2's behaviour are in a folder of their own.
     let bmv2 = path.parent().is_some_and(|folder| folder.ends_with("tests/stf/bmv2"));
     let options = Options { bmv2, ..Options::default() };
     let compiled = frontend::compile(Input::File(path), &options, Until::Ir).expect("a readable program");

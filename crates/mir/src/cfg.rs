@@ -1,4 +1,4 @@
-//! The control-flow graph: predecessors and reverse postorder.
+//! The control-flow graph: predecessors and reverse post-order.
 
 use crate::function::Function;
 use crate::types::Block;
@@ -6,7 +6,7 @@ use crate::types::Block;
 /// The graph of a function's reachable blocks.
 #[derive(Clone, Debug)]
 pub struct Cfg {
-    /// By block: each edge to it, as the block that it comes from and its position among that terminator's edges.
+    /// By block: each edge to it, as its source block and its index among that terminator's edges.
     predecessors: Vec<Vec<(Block, usize)>>,
     order: Vec<Block>,
     /// By block: the position in `order`.
@@ -14,7 +14,7 @@ pub struct Cfg {
 }
 
 impl Cfg {
-    /// The graph of a function.
+    /// Builds the graph of a function.
     pub fn new(function: &Function) -> Cfg {
         let blocks = function.blocks.len();
         let mut order = Vec::with_capacity(function.layout.len());
@@ -48,17 +48,17 @@ impl Cfg {
         Cfg { predecessors, order, positions }
     }
 
-    /// The edges to a block from reachable blocks, as the block that an edge comes from and its position there.
+    /// The edges to a block from reachable blocks, as source block and index among the terminator's edges.
     pub fn predecessors(&self, block: Block) -> &[(Block, usize)] {
         &self.predecessors[block.index()]
     }
 
-    /// Reachable blocks, each ahead of what it leads to but for back edges.
+    /// Reachable blocks in reverse post-order: each before its successors, except along back edges.
     pub fn reverse_postorder(&self) -> &[Block] {
         &self.order
     }
 
-    /// The position of a block in reverse postorder; none if it is unreachable.
+    /// The position of a block in reverse post-order; `None` if it is unreachable.
     pub fn position(&self, block: Block) -> Option<u32> {
         self.positions[block.index()]
     }

@@ -1,11 +1,12 @@
-//! What operations compute: the one definition for interpreter and constant folding. Compiled code is held against it.
+//! The semantics of operations: the single definition for the interpreter and constant folding. Compiled code is tested
+//! against it.
 //!
-//! An integer is a `u128` below two to its type's width. All operations are total.
+//! An integer is a `u128` less than 2 to the power of its type's width. All operations are total.
 
 use crate::op::{Atomic, Binary, Cast, Condition, Part, Unary};
 use crate::types::{Type, low_bits};
 
-/// A number as a signed one.
+/// The number read as two's complement.
 fn signed(ty: Type, a: u128) -> i128 {
     let unused = 128 - ty.bits();
     (a << unused) as i128 >> unused
@@ -32,7 +33,7 @@ pub fn binary(op: Binary, ty: Type, a: u128, b: u128) -> u128 {
         Binary::Add => a.wrapping_add(b),
         Binary::Sub => a.wrapping_sub(b),
         Binary::Mul => a.wrapping_mul(b),
-        // Of `i64` alone, so the product has 128 bits at most.
+        // Only for `i64`, so the product has at most 128 bits.
         Binary::MulHigh => a.wrapping_mul(b) >> bits.min(127),
         Binary::Div => a.checked_div(b).unwrap_or(0),
         Binary::Rem => a.checked_rem(b).unwrap_or(a),
@@ -73,7 +74,7 @@ pub fn cast(op: Cast, from: Type, to: Type, a: u128) -> u128 {
     }
 }
 
-/// A packed integer; `number` says what the parts' values are.
+/// A packed integer; `number` returns the values of the parts.
 pub fn pack(parts: &[Part], mut number: impl FnMut(&Part) -> u128) -> u128 {
     parts.iter().fold(0, |all, part| all | (number(part) & low_bits(part.width.into())) << part.offset)
 }
@@ -84,7 +85,7 @@ pub fn hash([k0, k1, s0, s1]: [u128; 4]) -> u128 {
     (product ^ product >> 64) & Type::I64.mask()
 }
 
-/// What takes the place of `old`.
+/// The new value.
 pub fn atomic(op: Atomic, ty: Type, old: u128, operand: u128) -> u128 {
     match op {
         Atomic::Add => binary(Binary::Add, ty, old, operand),

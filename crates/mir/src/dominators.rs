@@ -9,19 +9,19 @@ use crate::types::Block;
 /// The dominator tree of a function's reachable blocks.
 #[derive(Clone, Debug)]
 pub struct Dominators {
-    /// By block.
+    /// Immediate dominator, by block.
     parents: Vec<Option<Block>>,
     children: Vec<Vec<Block>>,
-    /// By block: when a walk of the tree comes to it, and when it leaves it for good.
+    /// By block: the times at which a depth-first walk of the tree enters and leaves it.
     times: Vec<(u32, u32)>,
 }
 
 impl Dominators {
-    /// The tree of a function with this graph.
+    /// Builds the tree of a function with this graph.
     pub fn new(function: &Function, cfg: &Cfg) -> Dominators {
         let order = cfg.reverse_postorder();
         let position = |block: Block| cfg.position(block).expect("reachable") as usize;
-        // By position in reverse postorder.
+        // By position in reverse post-order.
         let mut parents: Vec<Option<usize>> = vec![None; order.len()];
         parents[0] = Some(0);
         let mut changed = true;
@@ -75,7 +75,7 @@ impl Dominators {
         }
     }
 
-    /// The immediate dominator; none of the entry and of unreachable blocks.
+    /// The immediate dominator; `None` for the entry and for unreachable blocks.
     pub fn parent(&self, block: Block) -> Option<Block> {
         self.parents[block.index()]
     }
@@ -85,7 +85,7 @@ impl Dominators {
         &self.children[block.index()]
     }
 
-    /// Whether every path from the entry to `b` goes through `a`; a block dominates itself. Unreachable blocks neither
+    /// Whether every path from the entry to `b` passes `a`. A block dominates itself. Unreachable blocks neither
     /// dominate nor are dominated.
     pub fn dominates(&self, a: Block, b: Block) -> bool {
         let (a, b) = (self.times[a.index()], self.times[b.index()]);
@@ -93,7 +93,7 @@ impl Dominators {
     }
 }
 
-/// The nearest dominator of both.
+/// The nearest common dominator.
 fn common(parents: &[Option<usize>], mut a: usize, mut b: usize) -> usize {
     while a != b {
         if a > b {

@@ -1,4 +1,4 @@
-//! Modules and functions: the values that producers build, passes change and the lowering reads.
+//! Modules and functions: the data that producers build, passes change and the lowering reads.
 
 use crate::op::{Callee, Edge, Instruction, Op, Terminator};
 use crate::types::{Block, Effects, FunctionId, RuntimeId, Slot, TableId, Type, Value};
@@ -17,11 +17,11 @@ pub struct Module {
 /// A table that functions look up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
-    /// Its name, for people; differs from those of the module's other tables.
+    /// Its name, for messages; unique in the module.
     pub name: String,
-    /// Words of a key, at least 1.
+    /// Size of a key in 64-bit words, at least 1.
     pub words: u32,
-    /// The address of what the lookup function takes.
+    /// The address of the lookup function's first argument.
     pub handle: u64,
     /// The address of `extern "C" fn(handle, address of the key) -> entry`.
     pub lookup: u64,
@@ -30,13 +30,13 @@ pub struct Table {
 /// A function of the runtime: `extern "C"`, with integers of up to 64 bits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Runtime {
-    /// Its name; differs from those of the module's other runtime functions.
+    /// Its name; unique among the module's runtime functions.
     pub name: String,
     /// Types of the arguments.
     pub params: Vec<Type>,
     /// Type of the result.
     pub result: Option<Type>,
-    /// What it may do.
+    /// Its effects.
     pub effects: Effects,
     /// The address of the code.
     pub address: u64,
@@ -45,19 +45,19 @@ pub struct Runtime {
 /// A function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Function {
-    /// Its name; differs from those of the module's other functions.
+    /// Its name; unique among the module's functions.
     pub name: String,
     /// Type of the result.
     pub result: Option<Type>,
-    /// What a call of it may do.
+    /// The effects of a call.
     pub effects: Effects,
-    /// Memory that lives from a call to its return, by [`Slot`]; undefined at first.
+    /// Stack memory that lives from a call to its return, by [`Slot`]; initially undefined.
     pub slots: Vec<StackSlot>,
     /// Types of values, by [`Value`].
     pub values: Vec<Type>,
     /// By [`Block`].
     pub blocks: Vec<BlockData>,
-    /// The blocks that the function consists of, the entry first, in the order of the text and of the machine code.
+    /// The blocks that belong to the function, the entry first, in the order of the text and of the machine code.
     pub layout: Vec<Block>,
 }
 
@@ -66,16 +66,16 @@ pub struct Function {
 pub struct StackSlot {
     /// Its size in bytes.
     pub bytes: u32,
-    /// A power of two of up to 64 that divides its address.
+    /// Alignment in bytes: a power of two, at most 64.
     pub align: u32,
 }
 
 /// A basic block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockData {
-    /// Values that the edges to it give. The entry's are the function's parameters.
+    /// Values passed by the edges to it. The entry's are the function's parameters.
     pub params: Vec<Value>,
-    /// In the order that they run in.
+    /// In order of execution.
     pub insts: Vec<Instruction>,
     /// How it ends.
     pub terminator: Terminator,
@@ -91,7 +91,7 @@ pub enum Definition {
 }
 
 impl Module {
-    /// What a call may do.
+    /// The effects of a call.
     pub fn effects_of(&self, callee: Callee) -> Effects {
         match callee {
             Callee::Runtime(id) => self.runtime.get(id.index()).map_or(Effects::ANY, |runtime| runtime.effects),
@@ -99,7 +99,7 @@ impl Module {
         }
     }
 
-    /// The type of a call's result; the outer none if there is no such function.
+    /// The type of a call's result; the outer `None` if there is no such function.
     pub fn result_of(&self, callee: Callee) -> Option<Option<Type>> {
         match callee {
             Callee::Runtime(id) => self.runtime.get(id.index()).map(|runtime| runtime.result),
@@ -107,7 +107,7 @@ impl Module {
         }
     }
 
-    /// The function of a name.
+    /// The function of this name.
     pub fn function(&self, name: &str) -> Option<FunctionId> {
         self.functions.iter().position(|function| function.name == name).map(|i| FunctionId(i as u32))
     }
@@ -126,7 +126,7 @@ impl Module {
 }
 
 impl Function {
-    /// A function with an entry block that is not finished, and these parameters.
+    /// A function with these parameters and an unfinished entry block.
     pub fn new(name: impl Into<String>, params: &[Type], result: Option<Type>) -> Function {
         let mut function = Function {
             name: name.into(),
@@ -154,7 +154,7 @@ impl Function {
         &self.block(self.entry()).params
     }
 
-    /// Adds a block at the end of the layout. It is unreachable until it gets a terminator.
+    /// Adds a block at the end of the layout, with the terminator `unreachable`.
     pub fn add_block(&mut self) -> Block {
         let block = Block(self.blocks.len() as u32);
         self.blocks.push(BlockData { params: Vec::new(), insts: Vec::new(), terminator: Terminator::Unreachable });
@@ -169,7 +169,7 @@ impl Function {
         value
     }
 
-    /// A value that nothing defines yet.
+    /// Adds a value without a definition.
     pub fn add_value(&mut self, ty: Type) -> Value {
         self.values.push(ty);
         Value(self.values.len() as u32 - 1)
@@ -196,7 +196,7 @@ impl Function {
         self.values[value.index()]
     }
 
-    /// Where each value is defined, by value: those of blocks in the layout.
+    /// The definition of each value, by value; only blocks in the layout count.
     pub fn definitions(&self) -> Vec<Option<Definition>> {
         let mut definitions = vec![None; self.values.len()];
         for &block in &self.layout {
@@ -213,7 +213,7 @@ impl Function {
         definitions
     }
 
-    /// Replaces operands everywhere: each value by what the list has for it. Chains are followed.
+    /// Replaces all operands by their replacements. Chains of replacements are followed.
     pub fn replace(&mut self, replacements: &Replacements) {
         if replacements.is_empty() {
             return;
@@ -227,33 +227,33 @@ impl Function {
         }
     }
 
-    /// Instructions of all blocks in the layout.
+    /// Number of instructions of all blocks in the layout.
     pub fn instructions(&self) -> usize {
         self.layout.iter().map(|block| self.block(*block).insts.len()).sum()
     }
 }
 
-/// Values and what takes their place.
+/// A map from values to the values that replace them.
 #[derive(Clone, Debug)]
 pub struct Replacements(Vec<Value>, bool);
 
 impl Replacements {
-    /// None yet, for the values of a function.
+    /// An empty map for the values of a function.
     pub fn new(function: &Function) -> Replacements {
         Replacements((0..function.values.len() as u32).map(Value).collect(), true)
     }
 
-    /// Whether there is none.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.1
     }
 
-    /// Makes room for values that the function got since.
+    /// Extends the map to values that were added to the function since.
     pub fn grow(&mut self, function: &Function) {
         self.0.extend((self.0.len() as u32..function.values.len() as u32).map(Value));
     }
 
-    /// Puts `by` in the place of a value, which must have none yet; not a value in its own place.
+    /// Replaces `value` by `by`. The value must have no replacement yet and must not be its own.
     pub fn add(&mut self, value: Value, by: Value) {
         let by = self.of(by);
         debug_assert!(by != value && self.0[value.index()] == value);
@@ -261,7 +261,7 @@ impl Replacements {
         self.1 = false;
     }
 
-    /// What takes the place of a value, or the value itself.
+    /// The replacement of a value, or the value itself.
     pub fn of(&self, value: Value) -> Value {
         let mut value = value;
         while let Some(next) = self.0.get(value.index()).copied().filter(|next| *next != value) {
@@ -271,18 +271,18 @@ impl Replacements {
     }
 }
 
-/// Adds instructions to the end of a block.
+/// Appends instructions to a block.
 pub struct Builder<'f> {
-    /// The function that is built.
+    /// The function.
     pub function: &'f mut Function,
-    /// Where instructions go.
+    /// The current block.
     pub block: Block,
-    /// The place of further instructions.
+    /// The source location of further instructions.
     pub place: Option<u32>,
 }
 
 impl<'f> Builder<'f> {
-    /// Goes on at the end of a block.
+    /// Positions a builder at the end of a block.
     pub fn at(function: &'f mut Function, block: Block) -> Builder<'f> {
         Builder { function, block, place: None }
     }

@@ -1,10 +1,10 @@
-//! Random modules that are well-formed and end: for property tests of passes and code generators.
+//! Random well-formed modules that terminate, for property tests of passes and code generators.
 //!
-//! A module's last function takes the address of an *arena* and two numbers, and gives a number. The arena has
-//! [`REGION_BYTES`] of each region but the stack, [`REGION_STRIDE`] apart, in the order of [`Region::ALL`]. Functions call
-//! [`RUNTIME`] and look up one table; [`Reference`] is a host that does what they do, for the interpreter. The order of
-//! effects, widths, byte orders, control flow and regions are random; addresses are not results, so that runs at
-//! different addresses compare.
+//! A module's last function takes the address of an *arena* and two numbers, and returns a number. The arena has
+//! [`REGION_BYTES`] of each region except the stack, [`REGION_STRIDE`] apart, in the order of [`Region::ALL`].
+//! Functions call [`RUNTIME`] and look up one table; [`Reference`] is a host that implements both for the interpreter.
+//! The order of effects, sizes, byte orders, control flow and regions are random. Results do not depend on addresses,
+//! so runs at different addresses can be compared.
 
 use crate::function::{Builder, Function, Module, Runtime, Table};
 use crate::interpreter::Host;
@@ -15,16 +15,16 @@ use crate::types::{
 };
 use random::Random;
 
-/// Bytes of each region of an arena.
+/// Size in bytes of each region of an arena.
 pub const REGION_BYTES: u64 = 64;
-/// From one region of an arena to the next.
+/// Distance in bytes from one region of an arena to the next.
 pub const REGION_STRIDE: u64 = 128;
-/// Words of the table's key.
+/// Size of the table's key in 64-bit words.
 pub const KEY_WORDS: u32 = 2;
-/// Names of the functions of the runtime.
+/// Names of the runtime functions.
 pub const RUNTIME: [&str; 2] = ["mix", "touch"];
 
-/// Where a region is in an arena.
+/// Offset of a region in an arena.
 pub fn region_offset(region: Region) -> u64 {
     REGION_STRIDE * region as u64
 }
@@ -34,18 +34,18 @@ pub fn arena_regions() -> impl Iterator<Item = Region> {
     Region::ALL.into_iter().filter(|region| *region != Region::Stack)
 }
 
-/// What the function `mix` gives.
+/// The result of the runtime function `mix`.
 pub fn mix(a: u64, b: u64) -> u64 {
     (a ^ b.rotate_left(23)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Where in an arena the entry for a key is, if there is one.
+/// Offset in an arena of the entry for a key, if there is one.
 pub fn found(key: [u64; KEY_WORDS as usize]) -> Option<u64> {
     let hash = mix(key[0], key[1]);
     (!hash.is_multiple_of(4)).then_some(region_offset(Region::Entry) + hash / 4 % 4 * 8)
 }
 
-/// A host that does for an arena what [`RUNTIME`] and the table's lookup do.
+/// A host that implements [`RUNTIME`] and the table's lookup on an arena.
 #[derive(Clone, Copy, Debug)]
 pub struct Reference {
     /// The arena's address.
@@ -73,7 +73,7 @@ impl Host for Reference {
     }
 }
 
-/// Generates a module. Addresses in it are 0, for the caller to fill in.
+/// Generates a module. Its addresses are 0; the caller sets them.
 pub fn generate(random: &mut Random) -> Module {
     let mut module = Module::default();
     module.add_table(Table { name: "lookups".to_string(), words: KEY_WORDS, handle: 0, lookup: 0 });
@@ -101,19 +101,19 @@ struct Generator<'r> {
     function: Function,
     block: Block,
     arena: Value,
-    /// By position in [`Type::INTEGERS`]: values that are defined here.
+    /// Values in scope, by position of their type in [`Type::INTEGERS`].
     pools: [Vec<Value>; 6],
-    /// Slots, which are initialised, with 16 bytes each.
+    /// Stack slots of 16 bytes, all initialised.
     slots: Vec<Slot>,
-    /// Accesses of before, so that memory is often accessed again.
+    /// Earlier accesses, so that the same memory is often accessed again.
     accesses: Vec<(Type, Access, Address)>,
-    /// Functions that may be called.
+    /// Number of functions that may be called.
     callees: usize,
-    /// Operations that may still be made.
+    /// Number of operations that may still be generated.
     left: u32,
 }
 
-/// Bytes of a slot.
+/// Size of a stack slot in bytes.
 const SLOT_BYTES: u32 = 16;
 
 impl<'r> Generator<'r> {
@@ -152,7 +152,7 @@ impl<'r> Generator<'r> {
             }
         }
         self.body(0);
-        // Made of many values, so that few mistakes are lost.
+        // Combines many values, so that a wrong one rarely goes unnoticed.
         let mut value = self.value(Type::I64);
         for _ in 0..6 {
             let ty = self.ty();
@@ -183,20 +183,20 @@ impl<'r> Generator<'r> {
         number & ty.mask()
     }
 
-    /// A value of a type: one that is there, or a constant.
+    /// A value of this type: one in scope, or a constant.
     fn value(&mut self, ty: Type) -> Value {
         let pool = &self.pools[Type::INTEGERS.iter().position(|other| *other == ty).expect("an integer")];
         if pool.is_empty() || self.random.one_in(10) {
             let number = self.number(ty);
             return self.define(ty, Op::Const(number));
         }
-        // Recent values more often.
+        // Prefers recent values.
         let recent = pool.len().saturating_sub(4);
         let i = if self.random.one_in(2) { recent } else { 0 };
         *self.random.pick(&pool[i..])
     }
 
-    /// Defines a value that others may use.
+    /// Defines a value that later operations may use.
     fn define(&mut self, ty: Type, op: Op) -> Value {
         let place = self.random.one_in(10).then(|| self.random.below(100) as u32);
         let mut build = self.build();
@@ -206,7 +206,7 @@ impl<'r> Generator<'r> {
         value
     }
 
-    /// What is defined in here cannot be used behind it.
+    /// Runs `f` in a scope of its own: values defined in it cannot be used after it.
     fn scoped<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
         let (lens, accesses) = (self.pools.each_ref().map(Vec::len), self.accesses.len());
         let result = f(self);
@@ -286,7 +286,7 @@ impl<'r> Generator<'r> {
         self.define(ty, op);
     }
 
-    /// An address in a region where so many bytes are, and what the access says of regions. Aligned if asked for.
+    /// An address in a region with `bytes` bytes after it, and the regions that the access names. Aligned if `aligned`.
     fn place(&mut self, bytes: u64, aligned: bool, is_written: bool) -> (Address, Regions) {
         let offset_of = |random: &mut Random, room: u64| {
             let offset = random.below(room - bytes + 1);
@@ -304,7 +304,7 @@ impl<'r> Generator<'r> {
             .collect();
         let region = *self.random.pick(&regions);
         let mut named = Regions::from(region);
-        // More than the region that is accessed.
+        // Also names a region that is not accessed.
         if self.random.one_in(5) {
             named = named | *self.random.pick(&regions);
         }
@@ -329,7 +329,7 @@ impl<'r> Generator<'r> {
         (Address { base: arena, offset }, named)
     }
 
-    /// An address near another in its region, or the same.
+    /// The same address or one near it in the same region.
     fn beside(&mut self, address: Address, bytes: u8) -> Address {
         if address.base != self.arena || self.random.one_in(2) {
             return address;
@@ -471,7 +471,7 @@ impl<'r> Generator<'r> {
         (block, types)
     }
 
-    /// Generates what is on a path and jumps to where it joins others; or returns, once in a while.
+    /// Generates the code of a path and jumps to the join; occasionally returns instead.
     fn path(&mut self, start: Block, join: Block, types: &[Type], depth: u32) {
         self.scoped(|g| {
             g.block = start;
@@ -498,7 +498,7 @@ impl<'r> Generator<'r> {
         let (join, types) = self.join();
         let then = self.function.add_block();
         let edge = self.weighted(then);
-        // With or without a block of its own for the other case.
+        // With or without a separate block for the other case.
         let other = match self.random.one_in(2) {
             true => {
                 let block = self.function.add_block();

@@ -1,7 +1,8 @@
-//! Runs functions instruction by instruction: what a module means, and the oracle for passes and compiled code.
+//! The interpreter: the definition of a module's semantics, and the oracle for passes and compiled code.
 //!
-//! Memory is a [`Storage`]: [`Memory`], which checks all accesses and knows no other threads, or that of a process. What is
-//! outside of the module, runtime functions and tables, is a [`Host`]. A module that is run has passed the verifier.
+//! Memory is a [`Storage`]: either [`Memory`], which checks all accesses and has no other threads, or that of a
+//! process. Runtime functions and tables, which are outside of the module, are provided by a [`Host`]. Modules must
+//! have passed the verifier.
 
 use crate::compute;
 use crate::function::{Function, Module};
@@ -9,19 +10,19 @@ use crate::memory::{Fault, Memory, Storage};
 use crate::op::{Access, Address, Callee, Edge, Op, Terminator};
 use crate::types::{Block, ByteOrder, FunctionId, Region, RuntimeId, TableId, Type, Value, low_bits};
 
-/// Most active functions.
+/// Largest number of active functions.
 pub const DEPTH_MAX: usize = 64;
 
-/// What is outside of a module that runs on a memory.
+/// The runtime functions and tables of a module that runs on a memory of type `M`.
 pub trait Host<M = Memory> {
-    /// Calls a function of the runtime; its result, or anything if it has none.
+    /// Calls a runtime function and returns its result, or any value if it has none.
     ///
     /// # Errors
     ///
     /// Any [`Fault`] ends the run.
     fn call(&mut self, memory: &mut M, id: RuntimeId, args: &[u64]) -> Result<u64, Fault>;
 
-    /// The entry that a table has for a key, or 0.
+    /// Looks up a key and returns the address of the entry, or 0.
     ///
     /// # Errors
     ///
@@ -43,11 +44,11 @@ impl Host for NoHost {
     }
 }
 
-/// What a value is while a function runs.
+/// A value at run time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Datum {
     Integer(u128),
-    /// A key that is looked up.
+    /// A lookup in progress: its table and key.
     Probe(TableId, Vec<u64>),
 }
 
@@ -63,22 +64,23 @@ impl Datum {
 /// An active function.
 struct Frame<'m> {
     function: &'m Function,
-    /// By value; those that are not defined yet are zero.
+    /// By value; zero before their definition.
     values: Vec<Datum>,
-    /// Addresses of slots, by slot.
+    /// Addresses of stack slots, by slot.
     slots: Vec<u64>,
-    /// Stack slots of callers.
+    /// Number of stack slots of the callers.
     below: usize,
     block: Block,
-    /// The next instruction of the block.
+    /// Index of the next instruction in the block.
     next: usize,
 }
 
-/// Runs a function of a module; its result. `fuel` is the number of instructions that the run may take.
+/// Runs a function of a module and returns its result. `fuel` is the largest number of instructions that the run may
+/// take.
 ///
 /// # Errors
 ///
-/// Why the run ended early.
+/// The [`Fault`] that stopped the run.
 pub fn run<M: Storage>(
     module: &Module,
     function: FunctionId,
@@ -112,7 +114,7 @@ pub fn run<M: Storage>(
             if frames.len() == DEPTH_MAX {
                 return Err(Fault::Depth(DEPTH_MAX));
             }
-            // The caller goes on behind the call when this one returns.
+            // The caller continues after the call when this function returns.
             frames.push(Frame::new(&module.functions[id.index()], args, memory)?);
             continue;
         }
@@ -210,13 +212,13 @@ impl<'m> Frame<'m> {
                 let args: Vec<u64> = args.iter().map(|arg| self.word(*arg)).collect();
                 u128::from(host.call(memory, *id, &args)?) & ty.mask()
             }
-            // `run` does calls of functions.
+            // `run` handles calls of functions.
             Op::Call(Callee::Function(_), _) | Op::Prefetch(..) | Op::Phase(_) => 0,
         }))
     }
 
     fn follow(&mut self, edge: &Edge) {
-        // All arguments are read before a parameter changes.
+        // All arguments are read before a parameter is written (parallel assignment).
         let args: Vec<Datum> = edge.args.iter().map(|arg| self.values[arg.index()].clone()).collect();
         for (param, arg) in self.function.block(edge.block).params.iter().zip(args) {
             self.values[param.index()] = arg;
@@ -224,7 +226,7 @@ impl<'m> Frame<'m> {
         (self.block, self.next) = (edge.block, 0);
     }
 
-    /// Ends the block; the result if the function returns.
+    /// Executes a terminator; the function's result if it returns.
     fn terminator(&mut self, terminator: &Terminator) -> Result<Option<Option<u128>>, Fault> {
         match terminator {
             Terminator::Jump(edge) => self.follow(edge),
@@ -243,7 +245,7 @@ impl<'m> Frame<'m> {
     }
 }
 
-/// An integer for bytes in the access's order, given for the other.
+/// Converts an integer between little endian and the access's byte order, in either direction.
 fn ordered(access: &Access, number: u128) -> u128 {
     match access.order {
         ByteOrder::Little => number,

@@ -1,19 +1,19 @@
-//! Words of the text form.
+//! The lexer of the text form.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// What is wrong with a text.
+/// A syntax error.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct ParseError {
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub line: u32,
     /// What was expected.
     pub message: String,
 }
 
-/// A word.
+/// A token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Token {
     /// Letters, digits, `_` and `.`, a letter first.
@@ -25,7 +25,11 @@ pub(crate) enum Token {
     Mark(char),
 }
 
-/// Words with their lines. A comment goes from `;` to the end of its line.
+/// Splits a text into tokens with their lines. A comment runs from `;` to the end of its line.
+///
+/// # Errors
+///
+/// The first malformed token.
 pub(crate) fn lex(text: &str) -> Result<Vec<(u32, Token)>, ParseError> {
     let mut tokens = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {
@@ -77,7 +81,7 @@ fn word(chars: &mut Peekable<Chars<'_>>) -> String {
     word
 }
 
-/// The rest of a name in quotes, with the escapes that `{:?}` makes.
+/// The rest of a quoted name, with the escapes that `{:?}` writes.
 fn quoted(chars: &mut Peekable<Chars<'_>>) -> Option<String> {
     let mut name = String::new();
     loop {

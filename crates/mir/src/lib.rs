@@ -1,16 +1,16 @@
-//! Machine-level IR: what a compiled program is, before it has registers.
+//! Machine-level IR: the form of a compiled program before register allocation.
 //!
-//! A [`Module`] has [`Function`]s in static single assignment form. A block has parameters, and the edges to it pass
-//! values for them; that takes the place of φ. Values are integers of 1 to 128 bits. Everything else is memory, and every
-//! access says three things: how many bytes, in which order, and in which [`Region`]s they may be. Regions are disjoint,
-//! so whether two accesses can meet is a comparison of two sets ([`Regions::meets`]).
+//! A [`Module`] has [`Function`]s in static single assignment form. Blocks have parameters, and the edges to a block
+//! pass arguments for them, instead of φ functions. Values are integers of 1 to 128 bits. Everything else is memory.
+//! Every access states its size, its byte order, and the [`Region`]s in which it may lie. Regions are disjoint, so
+//! alias analysis is an intersection of two sets ([`Regions::meets`]).
 //!
-//! | region | what it is |
+//! | region | contents |
 //! | --- | --- |
-//! | `frame`, `record`, `descriptor` | a packet's bytes, its slots in memory, what the batch says of it |
-//! | `table`, `entry` | match engines; published entries, which never change |
-//! | `state`, `counter`, `value` | registers and the like; counters; values of maps |
-//! | `context`, `stack` | the worker's context, which never changes; stack slots |
+//! | `frame`, `record`, `descriptor` | a packet's bytes; its slots in memory; its descriptor in the batch |
+//! | `table`, `entry` | match engines; published entries, which are immutable |
+//! | `state`, `counter`, `value` | registers and other state; counters; values of maps |
+//! | `context`, `stack` | the worker's context, which is immutable; stack slots |
 //!
 //! # From P4 to machine code
 //!
@@ -20,10 +20,10 @@
 //! apply { if (hdr.ipv4.ttl > 1) routes.apply(); }
 //! ```
 //!
-//! Crate `lowering` makes this of it, block by block and without a decision. The context is `v0`; `v40`, `v41` and `v42` are the
-//! time to live, the address and whether the header is valid. A lookup has two halves, so that a batch can do something
-//! else while memory answers: `issue` hashes the key and asks for the memory, `take` gives the entry, or 0. An entry's
-//! parameter is a load from the region `entry`.
+//! Crate `lowering` translates it block by block, without optimising. `v0` is the context; `v40`, `v41` and `v42` are
+//! the time to live, the address and the header's validity. A lookup has two halves, so that a batch can do other work
+//! while memory responds: `issue` hashes the key and prefetches, `take` returns the entry, or 0. An entry's parameter
+//! is a load from the region `entry`.
 //!
 //! ```text
 //! b10:
@@ -67,8 +67,8 @@
 //!   jump b15(v68, v44, v42, v45, v75, v46, v41, v47, v48)
 //! ```
 //!
-//! The passes leave this. Block parameters that are always one value are gone, constants are shared, the comparison
-//! decides at once:
+//! After the passes it is this. Block parameters that always have one value are gone, constants are shared, and the
+//! branch uses the comparison directly:
 //!
 //! ```text
 //!   v28 = const.i64 1
@@ -102,7 +102,7 @@
 //!   jump b9(v42, v47)
 //! ```
 //!
-//! Crate `codegen` makes machine code of it, instruction by instruction. The action's is (x86-64):
+//! Crate `codegen` translates it to machine code, instruction by instruction. That of the action is (x86-64):
 //!
 //! ```text
 //!   movzwq 1(%r12), %rdx
@@ -114,17 +114,17 @@
 //!   cmovneq %rax, %rbx
 //! ```
 //!
-//! A pass that knows how the table is looked up puts its hash, its prefetch and its compares in the place of `issue` and
-//! `take`; without one, `take` is a call. `crates/lowering/tests/page.rs` holds this page against what the compiler makes;
-//! `sluice check X.p4 --emit mir` prints it for any program.
+//! A pass that knows how the table is looked up replaces `issue` and `take` by its hash, prefetch and compares; without
+//! one, `take` is a call. `crates/lowering/tests/page.rs` compares this page with what the compiler generates. This
+//! form of any program is printed by `sluice check X.p4 --emit mir`.
 //!
 //! # Files
 //!
-//! - `types`, `op`, `function`: the IR; [`Builder`] appends instructions. `compute`: what operations give.
-//! - `print`, `parse`: the text form, whose grammar `parse` has. `verify`: what well-formed means.
-//! - `interpreter` runs a module on `memory`, which checks that accesses are in the regions that they name.
+//! - `types`, `op`, `function`: the IR; [`Builder`] appends instructions. `compute`: the results of operations.
+//! - `print`, `parse`: the text form; its grammar is in `parse`. `verify`: the rules of well-formed modules.
+//! - `interpreter` runs a module on `memory`, which checks that accesses lie in the regions that they name.
 //! - `cfg`, `dominators`, `loops`, `liveness`: analyses.
-//! - [`passes`]: optimisations, one a file; [`generate`]: random modules for property tests.
+//! - [`passes`]: optimisations, one per file; [`generate`]: random modules for property tests.
 
 mod cfg;
 mod compute;

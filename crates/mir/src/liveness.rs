@@ -24,7 +24,7 @@ impl ValueSet {
         self.0[value.index() / 64] |= 1 << (value.index() % 64);
     }
 
-    /// Takes a value out.
+    /// Removes a value.
     pub fn remove(&mut self, value: Value) {
         self.0[value.index() / 64] &= !(1 << (value.index() % 64));
     }
@@ -40,7 +40,7 @@ impl ValueSet {
     }
 }
 
-/// Live values at blocks' borders.
+/// Live values at the start and end of each block.
 #[derive(Clone, Debug)]
 pub struct Liveness {
     starts: Vec<ValueSet>,
@@ -48,7 +48,7 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// The live values of a function with this graph.
+    /// Computes the live values of a function with this graph.
     pub fn new(function: &Function, cfg: &Cfg) -> Liveness {
         let empty = ValueSet::new(function);
         let mut liveness =
@@ -81,12 +81,12 @@ impl Liveness {
         liveness
     }
 
-    /// Values from elsewhere that the block or one behind it uses; its parameters are not among them.
+    /// Values live at the block's start (live-in), without its parameters.
     pub fn at_start(&self, block: Block) -> &ValueSet {
         &self.starts[block.index()]
     }
 
-    /// Values that blocks behind this one use. The arguments of its edges are used by the block itself.
+    /// Values live at the block's end (live-out). The arguments of its edges are used by the block itself.
     pub fn at_end(&self, block: Block) -> &ValueSet {
         &self.ends[block.index()]
     }

@@ -5,18 +5,18 @@ use crate::dominators::Dominators;
 use crate::function::Function;
 use crate::types::Block;
 
-/// A loop: a header that dominates all of it, and the blocks from which the header is reached again without leaving.
+/// A natural loop: a header, and the blocks dominated by it from which it can be reached without passing it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Loop {
-    /// Where it is entered.
+    /// Its only entry.
     pub header: Block,
-    /// The header and the others, in ascending order.
+    /// All blocks including the header, in ascending order.
     pub blocks: Vec<Block>,
-    /// The innermost loop around it, by position in [`Loops::all`].
+    /// The innermost enclosing loop, as an index into [`Loops::all`].
     pub parent: Option<usize>,
 }
 
-/// The loops of a function. Cycles with several entries are none.
+/// The natural loops of a function. Cycles with several entries (irreducible ones) are not included.
 #[derive(Clone, Debug)]
 pub struct Loops {
     all: Vec<Loop>,
@@ -25,10 +25,10 @@ pub struct Loops {
 }
 
 impl Loops {
-    /// The loops of a function with this graph.
+    /// Finds the loops of a function with this graph.
     pub fn new(function: &Function, cfg: &Cfg, dominators: &Dominators) -> Loops {
         let mut loops = Loops { all: Vec::new(), innermost: vec![None; function.blocks.len()] };
-        // Headers of inner loops come behind those of outer ones.
+        // Headers of inner loops come after those of outer ones.
         for &header in cfg.reverse_postorder() {
             let edges = cfg.predecessors(header).iter().map(|(from, _)| *from);
             let latches: Vec<Block> = edges.filter(|from| dominators.dominates(header, *from)).collect();
@@ -55,17 +55,17 @@ impl Loops {
         loops
     }
 
-    /// All loops, outer ones ahead of those in them.
+    /// All loops, outer ones before those that they contain.
     pub fn all(&self) -> &[Loop] {
         &self.all
     }
 
-    /// The innermost loop of a block.
+    /// The innermost loop that contains a block.
     pub fn of(&self, block: Block) -> Option<&Loop> {
         self.innermost[block.index()].map(|number| &self.all[number])
     }
 
-    /// How many loops a block is in.
+    /// Number of loops that contain a block.
     pub fn depth(&self, block: Block) -> u32 {
         let mut depth = 0;
         let mut number = self.innermost[block.index()];

@@ -1,50 +1,51 @@
-//! Memory for the interpreter: pieces at the addresses that compiled code would use, each of one region.
+//! Memory for the interpreter: pieces at the addresses that compiled code would use, each in one region.
 //!
-//! Every access is checked: it lies within one piece, in a region that it names, and does not write what never changes.
-//! So a wrong region, which would make passes and compiled code go wrong silently, is found where it is declared.
+//! Every access is checked: it must lie within one piece, in a region that it names, and must not write to immutable
+//! memory. So a wrong region, which would silently break passes and compiled code, is detected at the instruction that
+//! declares it.
 //!
-//! [`Storage`] is what the interpreter asks of a memory, so that it can also run on the memory of a process.
+//! [`Storage`] is the interface that the interpreter needs, so that it can also run on the memory of a process.
 
 use crate::types::{Region, Regions};
 use std::collections::BTreeMap;
 
-/// Where stack slots begin; no piece of a test lies there.
+/// The address of the first stack slot; tests put no piece there.
 const STACK: u64 = 0x6000_0000_0000_0000;
-/// Bytes between two slots.
+/// Distance between two slots in bytes.
 const GAP: u64 = 64;
-/// What a stack slot holds before it is written: undefined, so nothing that helps.
+/// The bytes of a stack slot before they are written: undefined, so a value that hides no bugs.
 const UNDEFINED: u8 = 0xa5;
 
-/// An access that is not allowed, or another reason to stop.
+/// The reason why a run stopped early.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Fault {
-    /// No memory, other memory than the instruction says, or memory that never changes.
+    /// An access outside all pieces, in a region that the instruction does not name, or a write to immutable memory.
     #[error("{bytes} bytes at {address:#x} are not in {regions}, or cannot be written")]
     Memory {
-        /// Its first byte.
+        /// Address of the first byte.
         address: u64,
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
-        /// Where they should have been.
+        /// The regions that the access names.
         regions: Regions,
     },
-    /// More instructions than allowed.
+    /// The run took more instructions than allowed.
     #[error("the run took more instructions than allowed")]
     Fuel,
-    /// More active functions than allowed.
+    /// Too many functions are active; the limit.
     #[error("more than {0} functions are active")]
     Depth(usize),
-    /// A block that says that it is never reached.
+    /// An [`Unreachable`](crate::op::Terminator::Unreachable) terminator was reached, in this function.
     #[error("function `{0}` reached what it says is unreachable")]
     Unreachable(String),
-    /// The host cannot do what it was asked for.
+    /// The host cannot do what was requested; the reason.
     #[error("{0}")]
     Host(String),
 }
 
-/// What a module runs on.
+/// The memory that a module runs on.
 pub trait Storage {
-    /// An integer of up to 16 bytes, least significant byte first.
+    /// Loads an integer of up to 16 bytes, least significant byte first.
     ///
     /// # Errors
     ///
@@ -55,10 +56,10 @@ pub trait Storage {
     ///
     /// # Errors
     ///
-    /// [`Fault::Memory`] if the bytes are not in one of the regions, or never change.
+    /// [`Fault::Memory`] if the bytes are not in one of the regions, or are immutable.
     fn store(&mut self, regions: Regions, address: u64, bytes: u32, value: u128) -> Result<(), Fault>;
 
-    /// Replaces an integer of up to 8 bytes in one step; the old one.
+    /// Replaces an integer of up to 8 bytes atomically. Returns the old one.
     ///
     /// # Errors
     ///
@@ -75,17 +76,17 @@ pub trait Storage {
         Ok(old)
     }
 
-    /// Makes a stack slot; its address.
+    /// Allocates a stack slot and returns its address.
     ///
     /// # Errors
     ///
     /// A fault if there is no room.
     fn push(&mut self, bytes: u32, align: u32) -> Result<u64, Fault>;
 
-    /// Stack slots there are.
+    /// Number of stack slots.
     fn slots(&self) -> usize;
 
-    /// Takes stack slots away until so many are left.
+    /// Frees the newest stack slots until `slots` are left.
     fn pop(&mut self, slots: usize);
 }
 
@@ -138,7 +139,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Fault::Memory`] if they are not all in one of the regions, or never change.
+    /// [`Fault::Memory`] if they are not all in one of the regions, or are immutable.
     pub fn write(&mut self, regions: Regions, address: u64, bytes: &[u8]) -> Result<(), Fault> {
         let (region, found) = self.piece(regions, address, bytes.len() as u64)?;
         if Regions::CONSTANT.contains(region) {

@@ -1,6 +1,6 @@
-//! Instructions and terminators, what they read and write, and their effects.
+//! Instructions and terminators: operands, results and effects.
 //!
-//! An instruction that is added here is named by the compiler in every match that must know it: `print`, `parse`,
+//! To add an instruction, add it here; the compiler then reports every match that must handle it: `print`, `parse`,
 //! `verify`, `interpreter`, `generate`, the passes, and the lowering of crate `codegen`.
 
 use crate::types::{Block, ByteOrder, Effects, FunctionId, Region, Regions, RuntimeId, Slot, TableId, Value};
@@ -10,13 +10,13 @@ use crate::types::{Block, ByteOrder, Effects, FunctionId, Region, Regions, Runti
 pub enum Unary {
     /// Two's complement.
     Neg,
-    /// All bits inverted.
+    /// Bitwise complement.
     Not,
-    /// Bytes in the opposite order; not of `i1` and `i8`.
+    /// Bytes in reverse order; not for `i1` and `i8`.
     ByteSwap,
-    /// Zero bits above the highest set one; all bits of zero.
+    /// Number of zero bits above the highest set bit; the width if there is none.
     LeadingZeros,
-    /// Zero bits below the lowest set one; all bits of zero.
+    /// Number of zero bits below the lowest set bit; the width if there is none.
     TrailingZeros,
 }
 
@@ -29,11 +29,11 @@ pub enum Binary {
     Sub,
     /// Lower half of the product.
     Mul,
-    /// Upper half of the unsigned product; of `i64` only.
+    /// Upper half of the unsigned product; only for `i64`.
     MulHigh,
-    /// Unsigned quotient; by zero it is zero.
+    /// Unsigned quotient; 0 if the divisor is zero.
     Div,
-    /// Unsigned remainder; by zero it is the dividend.
+    /// Unsigned remainder; the dividend if the divisor is zero.
     Rem,
     /// Bitwise and.
     And,
@@ -41,13 +41,13 @@ pub enum Binary {
     Or,
     /// Bitwise exclusive or.
     Xor,
-    /// Shift to the left by the amount modulo the width.
+    /// Left shift, by the amount modulo the width.
     Shl,
-    /// Logical shift to the right, likewise.
+    /// Logical right shift, likewise.
     Shr,
-    /// Arithmetic shift to the right, likewise.
+    /// Arithmetic right shift, likewise.
     Sar,
-    /// Rotation to the left, likewise.
+    /// Left rotation, likewise.
     Rotl,
 }
 
@@ -70,15 +70,15 @@ pub enum Condition {
 /// Conversions between integer types.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cast {
-    /// To a narrower type.
+    /// Truncation to a narrower type.
     Trunc,
-    /// To a wider type, with zeros.
+    /// Zero extension to a wider type.
     Zext,
-    /// To a wider type, with copies of the highest bit.
+    /// Sign extension to a wider type.
     Sext,
 }
 
-/// What an atomic operation puts in the place of the old value.
+/// How an atomic operation computes the new value from the old one and its operand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Atomic {
     /// The sum.
@@ -160,23 +160,23 @@ impl Atomic {
     ];
 }
 
-/// A place in memory: a base and a constant number of bytes behind it.
+/// An address in memory: a base and a constant offset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Address {
-    /// An `i64`.
+    /// The base, an `i64`.
     pub base: Value,
-    /// Bytes.
+    /// Offset in bytes.
     pub offset: i32,
 }
 
-/// How memory is accessed.
+/// The properties of a memory access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Access {
-    /// Where it may be.
+    /// The regions in which it may lie.
     pub regions: Regions,
-    /// Bytes: 1 to 8, or 16.
+    /// Size in bytes: 1 to 8, or 16.
     pub bytes: u8,
-    /// Their order.
+    /// Byte order.
     pub order: ByteOrder,
 }
 
@@ -192,18 +192,18 @@ impl Access {
     }
 }
 
-/// A part of a packed integer: the lowest `width` bits of a value, moved up by `offset`.
+/// A bit field of a packed integer: the lowest `width` bits of a value, shifted left by `offset`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Part {
     /// An integer of at least `width` bits.
     pub value: Value,
-    /// Bits that count.
+    /// Number of bits.
     pub width: u8,
-    /// Where the lowest of them goes.
+    /// Position of the lowest bit.
     pub offset: u8,
 }
 
-/// What is called.
+/// The target of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Callee {
     /// A function of the runtime.
@@ -212,10 +212,10 @@ pub enum Callee {
     Function(FunctionId),
 }
 
-/// What an instruction computes. The result's type is the [`Instruction`]'s.
+/// An operation. The type of its result is that of [`Instruction::result`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
-    /// A number below two to the type's width.
+    /// A constant, less than 2 to the power of the type's width.
     Const(u128),
     /// See [`Unary`].
     Unary(Unary, Value),
@@ -223,61 +223,63 @@ pub enum Op {
     Binary(Binary, Value, Value),
     /// An `i1`: whether the condition holds.
     Compare(Condition, Value, Value),
-    /// The first value if the `i1` is set, else the second.
+    /// The first value (an `i1`) chooses between the second, if set, and the third.
     Select(Value, Value, Value),
     /// See [`Cast`].
     Cast(Cast, Value),
-    /// Disjoint bit fields put together; other bits are zero. How keys, hashed data and neighbouring fields are built.
+    /// Disjoint bit fields joined into an integer; other bits are zero. Used to build keys, hashed data and adjacent
+    /// fields.
     Pack(Vec<Part>),
-    /// The hash of exact tables: for words `k0`, `k1` and seeds `s0`, `s1` (all `i64`), both halves of the product
-    /// `(k0 ^ s0) * (k1 ^ s1)` combined by exclusive or.
+    /// The hash function of exact tables: for words `k0`, `k1` and seeds `s0`, `s1` (all `i64`), the exclusive or of
+    /// both halves of the 128-bit product `(k0 ^ s0) * (k1 ^ s1)`.
     Hash([Value; 4]),
-    /// The address of a stack slot and bytes behind it.
+    /// The address of a stack slot plus an offset in bytes.
     StackAddress(Slot, i32),
-    /// An integer of at least the access's bytes, zero-extended.
+    /// Loads an integer, zero-extended to the result's type, which has at least the access's size.
     Load(Access, Address),
-    /// The lowest bytes of an integer.
+    /// Stores the lowest bytes of an integer.
     Store(Access, Address, Value),
-    /// The old value of an aligned integer in memory, which is replaced in one step; 8 to 64 bits, machine order.
+    /// Atomic read-modify-write of an aligned integer of 8 to 64 bits, in machine byte order. Returns the old value.
     Atomic(Atomic, Regions, Address, Value),
-    /// As [`Op::Atomic`]: replaced by the second value if it is the first.
+    /// Atomic compare and exchange, as [`Op::Atomic`]: replaces the memory by the second value if it equals the first.
     CompareExchange(Regions, Address, Value, Value),
-    /// Stores an aligned integer of 8 to 64 bits, machine order, in one step, behind all that comes ahead of it: how a lock
-    /// is released.
+    /// Atomic store with release ordering of an aligned integer of 8 to 64 bits, in machine byte order: how a lock is
+    /// released.
     Release(Regions, Address, Value),
     /// Adds an `i64` to a counter that no other thread writes.
     Count(Address, Value),
-    /// Asks for a cache line, which need not exist; to be written if the flag is set.
+    /// Prefetches a cache line, which need not exist; for writing if the flag is set.
     Prefetch(Address, bool),
-    /// Begins a lookup of a key, given as `i64` words; asks for the memory that the answer is in.
+    /// Begins a lookup of a key, given as `i64` words, and prefetches the memory that it will read.
     ProbeIssue(TableId, Vec<Value>),
-    /// The address of the entry that a lookup finds, or 0.
+    /// Ends a lookup: the address of the entry found, or 0.
     ProbeTake(Value),
     /// Calls a function.
     Call(Callee, Vec<Value>),
-    /// Where the packets of a batch wait for one another, by number. It computes nothing; staging cuts here.
+    /// A phase boundary, with its number: all packets of a batch come to it before any goes on. It computes nothing;
+    /// staging cuts the program here.
     Phase(u32),
 }
 
-/// An operation with its result, in a block.
+/// An operation and its result, in a block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Instruction {
-    /// What it does.
+    /// The operation.
     pub op: Op,
     /// The value that it defines.
     pub result: Option<Value>,
-    /// Where it comes from, in the numbering of whoever made the function.
+    /// Its source location, in the numbering of the function's producer.
     pub place: Option<u32>,
 }
 
-/// A way from one block to another.
+/// A control-flow edge.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Edge {
-    /// Where it leads.
+    /// The target.
     pub block: Block,
-    /// The values of the block's parameters.
+    /// Arguments for the block's parameters.
     pub args: Vec<Value>,
-    /// How often it is taken compared with the terminator's other edges; 0 is hardly ever.
+    /// How often it is taken relative to the terminator's other edges; 0 for cold edges.
     pub weight: u32,
 }
 
@@ -287,7 +289,7 @@ impl Edge {
         Edge { block, args, weight: 1 }
     }
 
-    /// An edge without arguments that is hardly ever taken.
+    /// A cold edge without arguments.
     pub fn cold(block: Block) -> Edge {
         Edge { block, args: Vec::new(), weight: 0 }
     }
@@ -296,11 +298,12 @@ impl Edge {
 /// How a block ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Terminator {
-    /// Goes on.
+    /// Unconditional.
     Jump(Edge),
-    /// The first edge if the `i1` is set, else the second.
+    /// The first edge if the `i1` is set, otherwise the second.
     Branch(Value, Edge, Edge),
-    /// The edge of the constant that an integer of up to 64 bits equals, else the last. Constants differ.
+    /// The edge of the constant that equals an integer of up to 64 bits, otherwise the last one. The constants are all
+    /// different.
     Switch(Value, Vec<(u64, Edge)>, Edge),
     /// Returns, with the function's result.
     Return(Option<Value>),
@@ -347,7 +350,7 @@ impl Op {
         }
     }
 
-    /// What the instruction does besides computing its result; `call` says that of callees.
+    /// The instruction's effects; `call` returns those of callees.
     pub fn effects(&self, call: impl FnOnce(Callee) -> Effects) -> Effects {
         let reads = |reads: Regions| Effects { reads, ..Effects::PURE };
         match self {
@@ -365,7 +368,8 @@ impl Op {
             | Op::Phase(_) => Effects::PURE,
             Op::Load(access, _) => reads(access.regions),
             Op::Store(access, ..) => Effects { writes: access.regions, ..Effects::PURE },
-            // Other threads may have written before what is read here: nothing of shared memory is known behind.
+            // Other threads' writes become visible here, so nothing that was known of shared memory before holds after
+            // it.
             Op::Atomic(_, regions, ..) | Op::CompareExchange(regions, ..) | Op::Release(regions, ..) => {
                 let shared = if regions.meets(Regions::SHARED) { Regions::SHARED } else { Regions::NONE };
                 Effects { reads: *regions, writes: *regions | shared, ends: false }
@@ -376,7 +380,7 @@ impl Op {
         }
     }
 
-    /// Whether it must stay though it has no effect and nothing uses it: it is there for the time that it takes.
+    /// Whether it must be kept although it has no effect and no uses: it influences only the time that the code takes.
     pub fn is_hint(&self) -> bool {
         matches!(self, Op::Prefetch(..) | Op::Phase(_))
     }
@@ -416,7 +420,7 @@ impl Terminator {
         self.edges().flat_map(|edge| &edge.args).for_each(|value| f(*value));
     }
 
-    /// As [`Terminator::operands`]; `f` may replace them.
+    /// As [`Terminator::operands`]; `f` may replace the operands.
     pub fn operands_mut(&mut self, mut f: impl FnMut(&mut Value)) {
         match self {
             Terminator::Branch(value, ..) | Terminator::Switch(value, ..) | Terminator::Return(Some(value)) => f(value),

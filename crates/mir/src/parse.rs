@@ -1,4 +1,4 @@
-//! The text form, read. What is read need not be well-formed: [`crate::verify`] says whether it is.
+//! The parser of the text form. The module that it returns need not be well-formed: [`crate::verify`] checks it.
 //!
 //! ```text
 //! table @NAME words N handle N lookup N
@@ -11,8 +11,8 @@
 //! }
 //! ```
 //!
-//! Instructions are those that `print.rs` writes; `tests/passes/` has one of each. A value may be used in the text ahead
-//! of its definition, a function called ahead of its own. Numbers are decimal, or hexadecimal behind `0x`.
+//! Instructions are written as by `print.rs`; `tests/passes/` has one of each. In the text, a value may be used before
+//! its definition, and a function called before its own. Numbers are decimal, or hexadecimal with the prefix `0x`.
 
 mod body;
 
@@ -22,11 +22,11 @@ use crate::print::region;
 use crate::types::{Block, Effects, FunctionId, Regions, RuntimeId, TableId, Type, Value};
 use std::collections::HashMap;
 
-/// Reads a module.
+/// Parses a module.
 ///
 /// # Errors
 ///
-/// The first place where the text is not one.
+/// The first syntax error or unknown name.
 pub fn parse(text: &str) -> Result<Module> {
     let tokens = lex(text)?;
     let mut functions = HashMap::new();
@@ -55,7 +55,7 @@ pub fn parse(text: &str) -> Result<Module> {
     Ok(parser.module)
 }
 
-/// The types of functions' results, where they are plain: calls may come ahead of the function.
+/// The result types of functions, where they can be read off: calls may come before the function.
 fn results(tokens: &[(u32, Token)]) -> Vec<Option<Type>> {
     let heads = tokens.iter().enumerate().filter(|(i, (_, token))| {
         let is_head = matches!(token, Token::Word(word) if word == "function");
@@ -82,7 +82,7 @@ struct Parser<'t> {
     results: Vec<Option<Type>>,
 }
 
-/// A function while it is read: numbers in the text are not yet ids.
+/// A function being parsed: its numbers are those of the text and not yet ids.
 struct Body {
     function: Function,
     values: HashMap<u32, Value>,
@@ -145,7 +145,7 @@ impl Parser<'_> {
         Ok(name)
     }
 
-    /// A number that the type of the result has.
+    /// A number that fits the type of the result.
     fn number<T: TryFrom<u128>>(&mut self) -> Result<T> {
         let Some(Token::Number(number)) = self.peek() else { return self.expected("a number") };
         let Ok(number) = T::try_from(*number) else { return self.error(format!("{number} is too large here")) };
@@ -153,7 +153,7 @@ impl Parser<'_> {
         Ok(number)
     }
 
-    /// A number behind a letter, as in `v7`.
+    /// A number after a letter, as in `v7`.
     fn numbered(&mut self, prefix: char, what: &str) -> Result<u32> {
         let number = match self.peek() {
             Some(Token::Word(word)) => word.strip_prefix(prefix).and_then(|digits| digits.parse().ok()),
@@ -164,7 +164,7 @@ impl Parser<'_> {
         Ok(number)
     }
 
-    /// Items between commas, up to `)`.
+    /// Items separated by commas, up to `)`.
     fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut items = Vec::new();
         if self.has(')') {
@@ -309,7 +309,7 @@ impl Parser<'_> {
         self.rename(body)
     }
 
-    /// Puts ids in the place of the text's numbers.
+    /// Replaces the text's numbers by ids.
     fn rename(&mut self, body: Body) -> Result<()> {
         let Body { mut function, values, blocks } = body;
         let mut missing = None;

@@ -1,8 +1,8 @@
-//! Passes: a module in, a module that does the same out. One file each.
+//! Passes: transformations of a module that preserve its behaviour, one per file.
 //!
-//! Passes work on one function at a time and know of others only what they declare. In debug builds the verifier runs
-//! ahead of each pass and behind it. `tests/passes/` has texts before and after; `tests/optimised.rs` runs generated
-//! modules through all of them, and through each alone, and compares the runs.
+//! A pass works on one function at a time and knows only the declarations of others. In debug builds the verifier runs
+//! before and after each pass. `tests/passes/` has texts before and after; `tests/optimised.rs` runs generated modules
+//! through all passes, and through each alone, and compares the runs.
 
 mod branches;
 mod common_subexpressions;
@@ -14,7 +14,7 @@ mod simplify;
 use crate::function::{Function, Module};
 use crate::verify::verify_function;
 
-/// Changes a function of a module, which it is not in meanwhile; whether it changed anything.
+/// Transforms a function, of which the module holds an unchanged copy meanwhile. Returns whether it changed anything.
 type Run = fn(&Module, &mut Function) -> bool;
 
 /// A pass.
@@ -31,7 +31,7 @@ impl std::fmt::Debug for Pass {
     }
 }
 
-/// All passes, in the order that they first run in.
+/// All passes, in order of their first run.
 pub const PASSES: [Pass; 6] = [
     Pass { name: "constants", run: constants::run },
     Pass { name: "branches", run: branches::run },
@@ -41,14 +41,14 @@ pub const PASSES: [Pass; 6] = [
     Pass { name: "dead_code", run: dead_code::run },
 ];
 
-/// Most rounds over all passes. A further round only finds what the ones before have made possible.
+/// Largest number of iterations over all passes. A further one only finds what earlier ones have made possible.
 const ROUNDS_MAX: usize = 2;
 
-/// Runs all passes on all functions, but for those in `without`.
+/// Runs all passes on all functions, except those named in `without`.
 ///
 /// # Panics
 ///
-/// In debug builds, if a pass makes something that is not well-formed: a bug of the pass.
+/// In debug builds, if the result of a pass is not well-formed: a bug in the pass.
 pub fn optimise(module: &mut Module, without: &[&str]) {
     for number in 0..module.functions.len() {
         for _ in 0..ROUNDS_MAX {
@@ -63,7 +63,7 @@ pub fn optimise(module: &mut Module, without: &[&str]) {
     }
 }
 
-/// Runs one pass once on all functions; whether there is such a pass.
+/// Runs one pass once on all functions. Returns whether there is such a pass.
 ///
 /// # Panics
 ///
@@ -78,7 +78,7 @@ pub fn run_pass(module: &mut Module, name: &str) -> bool {
 
 fn run_on(module: &mut Module, number: usize, pass: &Pass) -> bool {
     check(module, &module.functions[number], pass, "ahead of");
-    // Calls of the function itself must find what it declares.
+    // A copy stays in the module, so that recursive calls find the function's declaration.
     let mut function = module.functions[number].clone();
     let changed = (pass.run)(module, &mut function);
     check(module, &function, pass, "behind");

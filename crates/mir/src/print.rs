@@ -1,13 +1,13 @@
-//! The text form, printed. [`crate::parse`] reads it; `parse.rs` has the grammar.
+//! The printer of the text form. [`crate::parse`] parses it; the grammar is in `parse.rs`.
 //!
-//! Values and blocks are numbered in the order of the text, so functions that differ only in ids have the same text.
+//! Values and blocks are numbered in textual order, so functions that differ only in ids have the same text.
 
 use crate::function::{Function, Module, Runtime, Table};
 use crate::op::{Access, Address, Atomic, Binary, Callee, Cast, Condition, Edge, Instruction, Op, Terminator, Unary};
 use crate::types::{Block, ByteOrder, Effects, Region, Type, Value};
 use std::fmt::{self, Display, Formatter, Write};
 
-/// The module's text.
+/// The text of a module.
 pub fn print(module: &Module) -> String {
     module.to_string()
 }
@@ -37,7 +37,7 @@ impl Display for Module {
     }
 }
 
-/// A function's text, in a module that has what it refers to.
+/// The text of a function; the module holds what it refers to.
 pub fn print_function(module: &Module, function: &Function) -> String {
     struct Text<'m>(&'m Module, &'m Function);
     impl Display for Text<'_> {
@@ -48,7 +48,7 @@ pub fn print_function(module: &Module, function: &Function) -> String {
     Text(module, function).to_string()
 }
 
-/// An instruction's text with the ids that the function has, for messages.
+/// The text of an instruction with the function's own ids, for messages.
 pub fn print_instruction(module: &Module, function: &Function, inst: &Instruction) -> String {
     let names = Names::ids(function);
     Line { module, function, names: &names, inst }.to_string()
@@ -83,14 +83,14 @@ fn function_text(f: &mut Formatter<'_>, module: &Module, function: &Function) ->
     f.write_str("}\n")
 }
 
-/// How values and blocks are called.
+/// The numbers under which values and blocks are printed.
 struct Names {
     values: Vec<u32>,
     blocks: Vec<u32>,
 }
 
 impl Names {
-    /// As their ids say.
+    /// Their ids.
     fn ids(function: &Function) -> Names {
         Names {
             values: (0..function.values.len() as u32).collect(),
@@ -98,7 +98,7 @@ impl Names {
         }
     }
 
-    /// In the order of the text.
+    /// Consecutive numbers in textual order.
     fn in_order(function: &Function) -> Names {
         let mut names =
             Names { values: vec![u32::MAX; function.values.len()], blocks: vec![u32::MAX; function.blocks.len()] };
@@ -123,7 +123,7 @@ impl Names {
     }
 }
 
-/// A name: as it is if it is a plain word, else in quotes.
+/// A name: without quotes if it is a plain word, otherwise in quotes.
 struct Name<'a>(&'a str);
 
 impl Display for Name<'_> {
@@ -299,7 +299,7 @@ impl Display for Line<'_> {
     }
 }
 
-/// The name that a list has for an item.
+/// The name of an item in a list.
 pub(crate) fn name_of<T: PartialEq>(list: &[(T, &'static str)], item: &T) -> &'static str {
     list.iter().find(|(other, _)| other == item).map_or("?", |(_, name)| name)
 }
@@ -343,7 +343,7 @@ fn terminator(f: &mut Formatter<'_>, names: &Names, terminator: &Terminator) -> 
     }
 }
 
-/// The region of a name.
+/// The region of this name.
 pub(crate) fn region(name: &str) -> Option<Region> {
     Region::ALL.into_iter().find(|region| region.name() == name)
 }

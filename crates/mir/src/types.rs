@@ -1,4 +1,4 @@
-//! Types of values, ids, and the regions that memory is divided into.
+//! Types of values, ids, and memory regions.
 
 use std::fmt;
 use std::ops::{BitAnd, BitOr};
@@ -11,7 +11,7 @@ macro_rules! ids {
             pub struct $name(pub u32);
 
             impl $name {
-                /// The position in the list that holds these.
+                /// The index in the list that holds these.
                 pub fn index(self) -> usize {
                     self.0 as usize
                 }
@@ -46,7 +46,7 @@ ids! {
 pub enum Type {
     /// A truth value.
     I1,
-    /// An integer of 8 bits; integers have no sign, operations have.
+    /// An integer of 8 bits. Integers are neither signed nor unsigned; operations are.
     I8,
     /// 16 bits.
     I16,
@@ -56,7 +56,7 @@ pub enum Type {
     I64,
     /// 128 bits.
     I128,
-    /// A lookup in a table that was begun.
+    /// A lookup in progress in a table.
     Probe(TableId),
 }
 
@@ -64,7 +64,7 @@ impl Type {
     /// All integer types, from narrow to wide.
     pub const INTEGERS: [Type; 6] = [Type::I1, Type::I8, Type::I16, Type::I32, Type::I64, Type::I128];
 
-    /// Bits of an integer; 0 for others.
+    /// Width of an integer in bits; 0 for other types.
     pub fn bits(self) -> u32 {
         match self {
             Type::I1 => 1,
@@ -82,18 +82,18 @@ impl Type {
         self.bits() != 0
     }
 
-    /// The bits that an integer of the type can have.
+    /// An integer with all bits of the type set.
     pub fn mask(self) -> u128 {
         low_bits(self.bits())
     }
 
-    /// The integer type with so many bits.
+    /// The integer type of this width, if there is one.
     pub fn of_bits(bits: u32) -> Option<Type> {
         Type::INTEGERS.into_iter().find(|ty| ty.bits() == bits)
     }
 }
 
-/// A number whose lowest `bits` bits are set; at most 128.
+/// A number whose lowest `bits` bits are set; `bits` is at most 128.
 pub fn low_bits(bits: u32) -> u128 {
     match bits {
         0 => 0,
@@ -101,24 +101,24 @@ pub fn low_bits(bits: u32) -> u128 {
     }
 }
 
-/// A part of memory. Regions are disjoint.
+/// A part of memory, for alias analysis. Regions are disjoint.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Region {
-    /// Packets' bytes, with head- and tailroom.
+    /// The packets' bytes, including headroom and tailroom.
     Frame,
-    /// Packets' records: slots that outlive an entry point.
+    /// The packets' records: slots that outlive an entry point.
     Record,
-    /// The batch and its descriptors, and what else one run of the code has to itself.
+    /// The batch and its descriptors, and other memory private to one run of the code.
     Descriptor,
-    /// What never changes while the code runs: the worker's context.
+    /// Memory that never changes while the code runs: the worker's context.
     Context,
     /// Match engines: snapshots, buckets, directories.
     Table,
-    /// Published entries, which never change while the code may hold one.
+    /// Published entries, which are immutable while the code may hold one.
     Entry,
-    /// Registers, meters, locks and whatever the runtime keeps to itself.
+    /// Registers, meters, locks and the runtime's private data.
     State,
-    /// Counters, which the code adds to and nothing else.
+    /// Counters, to which the code only adds.
     Counter,
     /// Values of maps that programs share with the control plane.
     Value,
@@ -158,7 +158,8 @@ impl Region {
     }
 }
 
-/// A set of regions. An access names all that it may touch; two accesses can meet only where their sets do.
+/// A set of regions. An access names all regions that it may touch; two accesses can alias only if their sets
+/// intersect.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Regions(u16);
 
@@ -178,12 +179,12 @@ impl Regions {
         self.0 >> region as u16 & 1 == 1
     }
 
-    /// Whether all of `other` is in the set.
+    /// Whether `other` is a subset.
     pub fn covers(self, other: Regions) -> bool {
         other.0 & !self.0 == 0
     }
 
-    /// Whether some region is in both.
+    /// Whether the sets intersect.
     pub fn meets(self, other: Regions) -> bool {
         self.0 & other.0 != 0
     }
@@ -193,7 +194,7 @@ impl Regions {
         self.0 == 0
     }
 
-    /// The set without the regions of another.
+    /// Set difference.
     pub fn without(self, other: Regions) -> Regions {
         Regions(self.0 & !other.0)
     }
@@ -253,25 +254,25 @@ pub enum ByteOrder {
     Big,
 }
 
-/// What a call or an instruction does to memory and control.
+/// The effects of a call or an instruction on memory and control.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Effects {
     /// Regions that may be read.
     pub reads: Regions,
     /// Regions that may be written.
     pub writes: Regions,
-    /// Whether the packet may end there: nothing that can be seen from outside moves across it.
+    /// Whether processing of the packet may end there: no observable effect moves across it.
     pub ends: bool,
 }
 
 impl Effects {
-    /// Depends on its operands alone and changes nothing.
+    /// No effects: the result depends on the operands alone.
     pub const PURE: Effects = Effects { reads: Regions::NONE, writes: Regions::NONE, ends: false };
-    /// May do anything.
+    /// All effects.
     pub const ANY: Effects =
         Effects { reads: Regions::ALL, writes: Regions(Regions::ALL.0 & !Regions::CONSTANT.0), ends: true };
 
-    /// Whether an instruction with these effects may go when nothing uses its result.
+    /// Whether an instruction with these effects is dead code if its result has no uses.
     pub fn is_removable(self) -> bool {
         self.writes.is_empty() && !self.ends
     }

@@ -1,12 +1,12 @@
-//! Whether a module is well-formed: what passes, interpreter and lowering rely on.
+//! The verifier: the rules that passes, the interpreter and the lowering rely on.
 //!
-//! - ids are of things that are there; a value is defined once, and its definition dominates each use;
-//! - operands and results have the types that the instruction asks for; blocks get as many arguments as parameters, of
-//!   their types; functions and tables what they take;
-//! - an access names a region, has a width that exists, and writes to no region that never changes;
-//! - a function's declared effects cover those of its instructions, but for its own stack.
+//! - ids are in range; a value is defined once, and its definition dominates each use;
+//! - operands and results have the types that the instruction requires; edges pass one argument per parameter, calls
+//!   and lookups what the function or table takes, all of the right types;
+//! - an access names a region, has a supported size, and does not write to an immutable region;
+//! - a function's declared effects cover those of its instructions, except on its own stack.
 //!
-//! A complaint names function, block and instruction.
+//! A violation names the function, block and instruction.
 
 use crate::cfg::Cfg;
 use crate::dominators::Dominators;
@@ -17,19 +17,19 @@ use crate::types::{Block, Effects, Region, Regions, Type, Value};
 use std::collections::HashSet;
 use std::fmt;
 
-/// Most bytes of a function's stack slots together.
+/// Limit of the size of a function's stack slots together, in bytes.
 pub const STACK_BYTES_MAX: u32 = 1 << 20;
-/// Most parameters of a function of the runtime.
+/// Largest number of parameters of a runtime function.
 pub const RUNTIME_PARAMS_MAX: usize = 6;
-/// Most words of a table's key.
+/// Largest size of a table's key, in 64-bit words.
 pub const KEY_WORDS_MAX: u32 = 4096;
 
-/// What is wrong, and where.
+/// A violation of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Complaint {
-    /// The function's name; empty if it is about the module.
+    /// The function's name; empty if the violation is about the module.
     pub function: String,
-    /// The block and the instruction's text; none if it is about the whole function.
+    /// The block and the instruction's text; `None` if the violation is about the whole function.
     pub place: Option<(Block, String)>,
     /// What is wrong.
     pub message: String,
@@ -45,7 +45,7 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// Checks a module; no complaints if it is well-formed.
+/// Checks a module. Returns no violations if it is well-formed.
 pub fn verify(module: &Module) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     let mut about = |message: String| complaints.push(Complaint { function: String::new(), place: None, message });
@@ -98,7 +98,7 @@ struct Verifier<'m> {
     module: &'m Module,
     function: &'m Function,
     complaints: Vec<Complaint>,
-    /// The block at hand, and what of it.
+    /// The current block, and the current position in it.
     place: Option<(Block, At<'m>)>,
 }
 
@@ -128,7 +128,7 @@ impl<'m> Verifier<'m> {
         }
     }
 
-    /// Whether all ids are of something, so that nothing else need ask.
+    /// Checks that all ids are in range, so that later checks may index with them.
     fn shape(&mut self) -> bool {
         let function = self.function;
         if function.layout.is_empty() {
@@ -180,7 +180,7 @@ impl<'m> Verifier<'m> {
         self.complaints.is_empty()
     }
 
-    /// One definition for each value, which dominates its uses.
+    /// Checks that each value has one definition, which dominates its uses.
     fn definitions(&mut self) {
         let function = self.function;
         let mut is_defined = vec![false; function.values.len()];
@@ -199,7 +199,7 @@ impl<'m> Verifier<'m> {
         let (entry, module) = (function.entry(), self.module);
         self.place = Some((entry, At::Start));
         self.check(cfg.predecessors(entry).is_empty(), || "an edge leads to the entry".to_string());
-        // Whether a value may be used at an instruction of a block.
+        // Whether a value's definition dominates an instruction of a block.
         let is_there = |value: Value, block: Block, at: usize| match definitions[value.index()] {
             None => false,
             Some(Definition::Param(from, _)) => dominators.dominates(from, block),
@@ -301,9 +301,9 @@ impl<'m> Verifier<'m> {
         }
     }
 
-    /// Checks operands; gives the type that the result must have.
+    /// Checks operands and returns the type that the result must have.
     fn operation(&mut self, op: &Op, result: Option<Type>) -> Option<Type> {
-        // The type that an instruction says itself.
+        // The type that the instruction itself states.
         let own = result.filter(|ty| ty.is_integer()).unwrap_or(Type::I64);
         match op {
             Op::Const(number) => {
@@ -442,7 +442,7 @@ impl<'m> Verifier<'m> {
         }
     }
 
-    /// The result of the instruction at hand.
+    /// The result of the current instruction.
     fn result_value(&self) -> Option<Value> {
         match self.place {
             Some((_, At::Inst(inst))) => inst.result,

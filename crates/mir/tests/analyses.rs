@@ -1,4 +1,4 @@
-//! Dominators, loops and liveness against their definitions, on generated functions and one by hand.
+//! Dominators, loops and liveness, checked against their definitions on generated functions and one written by hand.
 
 mod support;
 
@@ -9,7 +9,7 @@ fn functions() -> impl Iterator<Item = (u64, Function)> {
     generated(0..200).flat_map(|(seed, module)| module.functions.into_iter().map(move |function| (seed, function)))
 }
 
-/// Blocks that are reachable without going through one.
+/// Blocks that are reachable without passing the block `without`.
 fn reachable_without(function: &Function, without: Option<Block>) -> Vec<bool> {
     let mut seen = vec![false; function.blocks.len()];
     let mut waiting = vec![function.entry()];
@@ -44,7 +44,7 @@ fn a_block_dominates_what_is_unreachable_without_it() {
     }
 }
 
-/// Whether a value is read on some path from the beginning of a block.
+/// Whether a value is read on some path from the start of a block.
 fn is_read(function: &Function, value: Value, start: Block) -> bool {
     let mut seen = vec![false; function.blocks.len()];
     let mut waiting = vec![start];

@@ -1,10 +1,11 @@
-//! What the interpreter does with memory and control, and where it stops.
+//! The interpreter's memory accesses, control flow and faults.
 
 use mir::{Fault, FunctionId, Memory, NoHost, Region, Regions, parse, verify};
 
 const AT: u64 = 0x1000;
 
-/// Runs the last function of a text on 16 bytes of each of three regions; its result and the bytes of the frame.
+/// Runs the last function of a text on 16 bytes of each of three regions. Returns its result and the bytes of the
+/// frame.
 fn run(text: &str, args: &[u128]) -> (Result<Option<u128>, Fault>, Vec<u8>) {
     let module = parse(text).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(verify(&module), []);
@@ -43,11 +44,11 @@ fn accesses_are_in_the_regions_that_they_name() {
     assert_eq!(load("le8 frame", AT + 9), fault(AT + 9, 8, Region::Frame.into()));
     assert_eq!(load("le4 frame|record", AT + 0x100), Ok(Some(0x0403_0201)));
     assert_eq!(load("le1 frame", 0), fault(0, 1, Region::Frame.into()));
-    // The verifier refuses what says that it writes to entries; this one says that it does not.
+    // The verifier refuses an access that declares that it writes to entries; this one does not declare it.
     let text = block("  store le2 frame|record v0, v0\n  return v0");
     let entry = AT + 0x200;
     assert_eq!(run(&text, &[entry.into()]).0, fault(entry, 2, Region::Frame | Region::Record));
-    // Behind a slot there is nothing.
+    // The memory after a slot is not mapped.
     let text = block("  v1 = address s0\n  store le8 stack v1+1, v0\n  return v0");
     assert!(matches!(run(&text, &[0]).0, Err(Fault::Memory { bytes: 8, .. })));
 }

@@ -1,4 +1,4 @@
-//! Generated modules do the same before and after passes: result and all memory, as the interpreter runs them.
+//! Generated modules behave the same before and after passes: the interpreter gives the same result and memory.
 
 mod support;
 
@@ -34,7 +34,7 @@ fn all_passes() {
         let size = |module: &Module| module.functions.iter().map(|function| function.instructions()).sum::<usize>();
         (before, after) = (before + size(&module), after + size(&optimised));
     }
-    // They do something: random code has much that is not needed.
+    // The passes have an effect: random code has much dead code.
     assert!(4 * after < 3 * before, "{before} instructions, {after} behind all passes");
 }
 

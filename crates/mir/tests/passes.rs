@@ -1,13 +1,13 @@
 //! Runs the cases in `tests/passes/*.mir`.
 //!
 //! A file begins with `; passes: name, name`, then tables and runtime functions that its cases share. A case is a line
-//! `; ==== title`, a module, a line `; ---- after`, and the module's functions behind the passes. `UPDATE_EXPECT=1` writes
-//! what comes out into the files.
+//! `; ==== title`, a module, a line `; ---- after`, and the module's functions after the passes. `UPDATE_EXPECT=1`
+//! writes the actual results into the files.
 
 use mir::passes::run_pass;
 use std::path::Path;
 
-/// What the passes make of a module's text: the text of its functions.
+/// Runs passes on a module's text and returns the text of its functions.
 fn run(passes: &[&str], text: &str, title: &str) -> String {
     let mut module = mir::parse(text).unwrap_or_else(|e| panic!("{title}: {e}"));
     let complaints = mir::verify(&module);

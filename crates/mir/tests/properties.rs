@@ -41,7 +41,7 @@ fn damaged_texts_are_refused_or_read() {
             let at = random.index(text.len());
             match random.below(6) {
                 0 => text[at] = *random.pick(b"v0 @,+.:bi#-9x\n"),
-                // Another number, of a value or block for example.
+                // Changes a number, of a value or block for example.
                 1..=3 => {
                     let digits: Vec<usize> = (0..text.len()).filter(|i| text[*i].is_ascii_digit()).collect();
                     text[*random.pick(&digits)] = b'0' + random.below(10) as u8;
@@ -50,7 +50,7 @@ fn damaged_texts_are_refused_or_read() {
                 _ => text.insert(at, *random.pick(b"v0 @,+.:bi#-9x\n")),
             }
         }
-        // Neither reading nor checking panics.
+        // Neither parsing nor verifying panics.
         match parse(&String::from_utf8_lossy(&text)) {
             Ok(module) => {
                 if verify(&module).is_empty() && module.functions.iter().all(|f| f.params().len() == 3) {

@@ -1,8 +1,8 @@
-//! What the verifier and the parser refuse, and what they say.
+//! Errors of the verifier and the parser, and their messages.
 
 use mir::{parse, verify};
 
-/// A function's text with everything that it can refer to around it.
+/// The text of a module with this function and all declarations that it can refer to.
 fn module(body: &str) -> String {
     format!(
         "table @t words 2 handle 0x0 lookup 0x0

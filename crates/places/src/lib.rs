@@ -105,7 +105,7 @@ pub struct Places {
 #[derive(Default)]
 struct Taken {
     last: u64,
-    /// By number, so the oldest comes first.
+    /// Ordered by number, so the oldest is the first.
     handshakes: BTreeMap<u64, (PeerKey, Cut)>,
     connections: BTreeMap<u64, (PeerKey, Arc<Activity>)>,
 }
@@ -200,7 +200,7 @@ impl Taken {
         }
     }
 
-    /// The connection that a newcomer evicts.
+    /// The number of the connection that a newcomer evicts; `None` if none may be evicted.
     fn to_evict(&self, newcomer: &PeerKey) -> Option<u64> {
         let counts = counts(self.connections.values());
         let idle = self.connections.iter().filter(|(_, (_, activity))| !activity.is_in_use());

@@ -1,4 +1,4 @@
-//! The identity by which limits are counted.
+//! The identity of a peer, to which limits apply.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,22 +1,23 @@
-//! Random numbers that follow from a seed, the same on every machine: for tests, generators of programs, and workloads.
+//! Pseudorandom numbers that depend only on a seed, the same on every machine: for tests, program generators and
+//! workloads.
 //!
-//! SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014). Not for secrets, and not for
-//! what packets of a running switch see.
+//! SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014). It is not
+//! cryptographically secure. A running switch does not use it for what packets can see.
 
-/// A generator.
+/// A SplitMix64 generator; the field is its state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Random(u64);
 
-/// The odd number by which the state grows.
+/// The odd increment of the state.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Random {
-    /// All numbers follow from the seed.
+    /// The generator that starts from `seed`.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// One of a seed's sequences, which do not follow one another's numbers.
+    /// One of several independent sequences of the same seed.
     pub fn stream(seed: u64, stream: u64) -> Random {
         let mut random = Random(seed ^ stream.wrapping_mul(0xd6e8_feb8_6659_fd93));
         random.next_u64();
@@ -36,39 +37,39 @@ impl Random {
         u128::from(self.next_u64()) << 64 | u128::from(self.next_u64())
     }
 
-    /// A number below `n`, which is at least 1.
+    /// A number in `0..n`; `n` is at least 1.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// A place in a list of `len` items, which is at least 1.
+    /// An index into a list of `len` items; `len` is at least 1.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// A number from `low` to `high`, both included.
+    /// A number in `low..=high`.
     pub fn range(&mut self, low: u32, high: u32) -> u32 {
         low + self.below(u64::from(high - low) + 1) as u32
     }
 
-    /// True once in `n`, which is at least 1.
+    /// True with probability `1 / n`; `n` is at least 1.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// One of a list that is not empty.
+    /// A random item of a list that is not empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.index(items.len())]
     }
 
-    /// Puts a list into a random order.
+    /// Shuffles a list in place (Fisher–Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.index(i + 1));
         }
     }
 
-    /// A number from 0 to 1, 1 not included.
+    /// A number in `0.0..1.0`.
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -80,7 +81,7 @@ mod tests {
 
     #[test]
     fn numbers_follow_from_the_seed() {
-        // The reference implementation's first numbers of the state 1234567.
+        // The first numbers of the reference implementation from state 1234567.
         let mut random = Random::new(1_234_567);
         let first: Vec<u64> = (0..3).map(|_| random.next_u64()).collect();
         assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);

@@ -19,6 +19,8 @@ pub struct Usage {
     pub waits: u64,
     /// Page faults, minor and major.
     pub faults: u64,
+    /// Of these, those that read the page from a disk.
+    pub major_faults: u64,
     /// Processor time in user and kernel mode.
     pub time: Duration,
 }
@@ -39,6 +41,7 @@ impl Usage {
         Usage {
             waits: usage.ru_nvcsw as u64,
             faults: (usage.ru_minflt + usage.ru_majflt) as u64,
+            major_faults: usage.ru_majflt as u64,
             time: Duration::new(time.tv_sec as u64, time.tv_nsec as u32),
         }
     }

@@ -1,9 +1,10 @@
-//! `sluice bench X.p4 --entries FILE --packets FILE`: cycles per packet of a program's pipeline from memory; with `--swap`
-//! what packets notice of replacing it, with `--control` how fast it is written and read, alone or under load (the files below).
+//! `sluice bench X.p4 --entries FILE --packets FILE`: cycles per packet of a program's pipeline from memory. With
+//! `--swap` it measures the effect on packets of replacing the program; with `--control`, how fast the switch is
+//! written and read, alone or under load (the files below).
 //!
-//! The engines are measured in turn, round by round, so that what else the machine does hits all of them; figures are to
-//! be read as ratios within one run. For a program and frames of one's own; the benchmark of the examples beside
-//! hand-written C is crate `bench` (`make bench`).
+//! The engines are measured in alternation, round by round, so that disturbances by the rest of the machine affect all
+//! of them; figures are to be read as ratios within one run. This command is for the user's own program and frames; the
+//! benchmark of the examples beside hand-written C is crate `bench` (`make bench`).
 
 mod control;
 mod fill;
@@ -67,7 +68,10 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs it.
+/// Runs the subcommand.
+///
+/// # Errors
+/// If a file cannot be read, the program does not compile, or a measurement fails.
 pub fn main(args: &Args) -> Result<ExitCode> {
     datapath::memory::keep_freed();
     if args.control.control && args.packets.is_none() {
@@ -125,9 +129,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         {
             return Ok(ExitCode::from(1));
         }
-        // The executor of `local` must be gone before another one for worker 0 is made.
+        // The executor of `local` must be dropped before another one for worker 0 is created.
         drop(local);
-        // The tables are as they will be.
+        // The tables have their final contents.
         let took = pipeline.recompile(mode.into()).map(|took| took.as_secs_f64() * 1e3);
         if let Some(ms) = took.filter(|_| !args.json) {
             println!("{name}: recompiled in {ms:.1} ms");

@@ -1,4 +1,5 @@
-//! bmv2's command lines: who has `p4c-bm2-ss`, `p4c`, `simple_switch` or `simple_switch_grpc` in scripts has nothing to change.
+//! The command lines of bmv2 and p4c, so that scripts that call `p4c-bm2-ss`, `p4c`, `simple_switch` or
+//! `simple_switch_grpc` work unchanged.
 //!
 //! ```text
 //!   called as                     or as                     becomes
@@ -9,9 +10,10 @@
 //!   simple_switch_grpc            sluice bmv2-grpc
 //! ```
 //!
-//! `options.rs` reads command lines as these programs do, `names.rs` gives messages the names of their options. An option that means
-//! nothing here is accepted with a note or refused by name; none is passed over silently. `observe.rs` writes pcap files and the log of
-//! packets, `config.rs` describes a running program to tools, `entries.rs` writes a program's entries for controllers.
+//! `options.rs` parses command lines as these programs do; `names.rs` translates option names in messages. An option
+//! that has no meaning here is accepted with a note or refused by name; none is ignored silently. `observe.rs` writes
+//! pcap files and the packet log, `config.rs` describes a running program to tools, and `entries.rs` writes a program's
+//! entries in the form that controllers read.
 //!
 //! Docs: `docs/bmv2-tools.md`. Tests: in the files; with unmodified tools, `tests/py/test_bmv2.py`.
 
@@ -28,16 +30,16 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// A program of bmv2's or p4c's.
+/// A program of bmv2 or p4c.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tool {
-    /// The compiler by itself.
+    /// The compiler alone, without the driver.
     P4cBm2Ss,
-    /// The compiler by itself, for PSA.
+    /// The compiler alone, for PSA.
     P4cBm2Psa,
-    /// The compiler by itself, for PNA.
+    /// The compiler alone, for PNA.
     P4cBm2Pna,
-    /// The compiler's driver.
+    /// The compiler driver.
     P4c,
     /// The switch with thrift.
     SimpleSwitch,
@@ -61,12 +63,12 @@ impl Tool {
         Tool::PnaNic,
     ];
 
-    /// By its name.
+    /// Returns the tool of this name.
     fn named(name: &str) -> Option<Tool> {
         Tool::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// Its name, for messages.
+    /// Returns the tool's name, for messages.
     pub fn name(self) -> &'static str {
         match self {
             Tool::P4cBm2Ss => "p4c-bm2-ss",
@@ -80,7 +82,7 @@ impl Tool {
         }
     }
 
-    /// The only architecture whose programs it takes, for those that have one.
+    /// Returns the only architecture that the tool accepts; `None` if it accepts several.
     fn architecture(self) -> Option<&'static str> {
         match self {
             Tool::P4cBm2Psa => Some("psa"),
@@ -99,19 +101,19 @@ pub struct Args {
     args: Vec<OsString>,
 }
 
-/// Runs what the executable was called as, if that is one of these names.
+/// Runs the tool that `argv[0]` names; `None` if it names none.
 pub fn called_as(mut args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     let called = args.next()?;
     let tool = Tool::named(Path::new(&called).file_name()?.to_str()?)?;
     Some(run(tool, args))
 }
 
-/// Runs it for a subcommand.
+/// Runs a tool as a subcommand of `sluice`. Errors are printed, so the result is always `Ok`.
 pub fn main(tool: Tool, args: &Args) -> Result<ExitCode> {
     Ok(run(tool, args.args.iter().cloned()))
 }
 
-/// These programs know one code for all that goes wrong.
+/// Runs a tool. The tools have a single exit code, 1, for every failure.
 fn run(tool: Tool, args: impl Iterator<Item = OsString>) -> ExitCode {
     let text = |arg: OsString| arg.into_string().map_err(|arg| anyhow::anyhow!("{} is no UTF-8", arg.display()));
     let result = args.map(text).collect::<Result<Vec<String>>>().and_then(|args| match tool {

@@ -1,7 +1,8 @@
-//! `sluice cache`: the flow caches of a device, one for each worker. What the server does is in `openflow/admin.rs` for bridges, in
-//! `operator.rs` for P4 devices.
+//! `sluice cache`: the flow caches of a device, one per worker. The server's side is in `openflow/admin.rs` for bridges
+//! and in `operator.rs` for P4 devices.
 //!
-//! Exit code 1 when the switch refuses, 2 when none answers. Tests: below, `tests/py/test_programs.py`, `test_openflow_operator.py`.
+//! Exit code 1 when the switch refuses, 2 when none answers. Tests: below, `tests/py/test_programs.py`,
+//! `test_openflow_operator.py`.
 
 use crate::changes::refuse;
 use crate::complete;
@@ -54,7 +55,10 @@ struct ShowArgs {
     cache: CacheArgs,
 }
 
-/// Runs `cache`.
+/// Runs `sluice cache`.
+///
+/// # Errors
+/// If no switch answers.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let (args, flush, show) = match &args.command {
         CacheCommand::Stats(args) => (args, false, None),

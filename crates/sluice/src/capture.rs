@@ -1,8 +1,8 @@
 //! `sluice capture [PORT ...] -w FILE`: what ports of a running switch receive and send, as pcapng.
 //!
-//! Each port is an interface of the file, and each frame says its direction (`epb_flags`). Frames that this command takes too
-//! slowly are lost to the capture, never to the switch, and counted. `-w -` writes to stdout, as `tcpdump -r -` and
-//! `wireshark -k -i -` read it. With `--json` frames are lines.
+//! Each port is an interface of the file, and each frame carries its direction (`epb_flags`). If this command reads too
+//! slowly, the capture loses frames and counts them; the switch loses none. `-w -` writes to stdout, as `tcpdump -r -`
+//! and `wireshark -k -i -` read it. With `--json` each frame is a line.
 //!
 //! Tests: at the end of the file.
 
@@ -23,13 +23,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Bytes of a frame when none are cut off.
+/// The snap length, in bytes, that truncates no frame.
 const SNAP_MAX: u32 = 65_535;
-/// 10^-9 seconds, as `if_tsresol` writes it.
+/// The resolution of time stamps, 10^-9 s, as `if_tsresol` encodes it.
 const NANOSECONDS: u8 = 9;
-/// The direction bits of `epb_flags`.
+/// The direction in `epb_flags`: inbound.
 const RECEIVED: u32 = 1;
-/// See [`RECEIVED`].
+/// The direction in `epb_flags`: outbound.
 const SENT: u32 = 2;
 
 /// Arguments of `capture`.
@@ -61,7 +61,10 @@ pub struct Args {
     pcap_filter: Option<String>,
 }
 
-/// Runs it.
+/// Runs `sluice capture`.
+///
+/// # Errors
+/// If no switch answers, or the file cannot be written.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let client = args.server.connect()?;
     let stats = client.stats()?.context(NO_ADMIN)?;
@@ -106,7 +109,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             }
             count += 1;
         }
-        // Whoever reads the file sees frames as they come.
+        // A reader of the file sees each frame at once.
         failed = file.as_mut().and_then(|file| file.flush().err());
         failed.is_none() && args.count.is_none_or(|max| count < max)
     })?;
@@ -134,7 +137,7 @@ fn open(path: &Path) -> Result<Box<dyn Write>> {
 
 struct CaptureFile {
     writer: PcapNgWriter<BufWriter<Box<dyn Write>>>,
-    /// Interfaces of ports, by device and number.
+    /// Interface numbers in the file, by device and port.
     interfaces: BTreeMap<(u64, u32), u32>,
     snap_length: u32,
 }
@@ -166,7 +169,7 @@ impl CaptureFile {
         let port = (frame.device_id, frame.port);
         let interface_id = match self.interfaces.get(&port) {
             Some(id) => *id,
-            // An end of a link, or one that came after the capture began.
+            // The end of a link, or a port that was added after the capture began.
             None => self.interface(port, &format!("{}:{}", port.0, port.1))?,
         };
         self.writer.write_pcapng_block(EnhancedPacketBlock {

@@ -1,13 +1,13 @@
-//! `sluice register`, `sluice counter`, `sluice meter`: shows and changes the arrays of a running switch, as a P4Runtime
-//! client, by the names of its P4Info.
+//! `sluice register`, `sluice counter`, `sluice meter`: show and change the arrays of a running switch, as a P4Runtime
+//! client, by their names in the P4Info.
 //!
-//! What `show` prints behind an index, `set` takes. Values of registers are trees in the
-//! protocol (`P4Data`); on a line they are their leaves in order (`entities::values`). The switch judges the widths. Cells that
-//! are zero are not printed without `--all`.
+//! `set` accepts what `show` prints after an index. A register's value is a tree in the protocol (`P4Data`); on a line
+//! it is written as its leaves in order (`entities::values`). The switch checks the widths. Cells that are zero are
+//! printed only with `--all`.
 //!
-//! Counters and meters beside entries are shown by `sluice table show`. Exit codes are those of `table`.
+//! Direct counters and meters are shown by `sluice table show`. Exit codes are those of `table`.
 //!
-//! Tests: `tests/py/test_cells.py` with the real switch.
+//! Tests: `tests/py/test_cells.py`, with a running switch.
 
 use crate::changes::WriterArgs;
 use crate::complete;
@@ -136,12 +136,12 @@ struct ShowArgs {
     all: bool,
 }
 
-/// An array as the P4Info has it.
+/// A register, counter or meter array of the P4Info.
 struct Array<'a> {
     name: &'a str,
     id: u32,
     size: i64,
-    /// What a cell is.
+    /// The type or unit of a cell.
     about: String,
 }
 
@@ -170,7 +170,10 @@ fn meters(info: &config::P4Info) -> Vec<Array<'_>> {
     info.meters.iter().map(|m| array(&m.preamble, m.size, about(m))).collect()
 }
 
-/// An array by its name or a unique end of it.
+/// Returns the array with this name, or with a unique suffix of its name.
+///
+/// # Errors
+/// No array, or more than one, matches; the message lists the candidates.
 fn find<'a, 'i>(word: &str, arrays: &'a [Array<'i>], name: &str) -> Result<&'a Array<'i>, String> {
     if let Some(exact) = arrays.iter().find(|a| a.name == name) {
         return Ok(exact);
@@ -197,7 +200,7 @@ fn index_of(text: &str, array: &Array<'_>) -> Result<Option<pb::Index>, String> 
     }
 }
 
-// What each kind of array does in its own way is in functions that the commands give.
+// What differs between the kinds of arrays is passed in by the commands as functions.
 
 fn list(arrays: &[Array<'_>], word: &str, output: JsonArgs) -> ExitCode {
     let plural = format!("{word}s");
@@ -218,7 +221,7 @@ fn list_text(arrays: &[Array<'_>], word: &str) -> String {
     }
 }
 
-/// Prints cells; `query` makes what is asked for, `line` a cell's index, its text and whether it is zero.
+/// Prints cells. `query` makes the entity to read; `line` returns a cell's index, its text and whether it is zero.
 fn show(
     client: &Client,
     (writer, info): (&WriterArgs, &config::P4Info),
@@ -261,7 +264,7 @@ fn refuse(message: &str) -> ExitCode {
     ExitCode::from(1)
 }
 
-/// Writes a changed cell or all of them.
+/// Writes an entity: one cell, or all cells of an array.
 fn write(client: &Client, args: &WriterArgs, entity: Kind) -> Result<ExitCode> {
     let mut primary = args.claim(client)?;
     let entity = Some(pb::Entity { entity: Some(entity) });
@@ -275,7 +278,10 @@ fn write(client: &Client, args: &WriterArgs, entity: Kind) -> Result<ExitCode> {
     }
 }
 
-/// Runs `register`.
+/// Runs `sluice register`.
+///
+/// # Errors
+/// If no switch answers, or it does not give the right to write.
 pub fn register(args: &RegisterArgs) -> Result<ExitCode> {
     let client = args.writer.server.connect()?;
     let info = client.p4info(args.writer.device_id)?;
@@ -309,7 +315,10 @@ pub fn register(args: &RegisterArgs) -> Result<ExitCode> {
     }
 }
 
-/// Runs `counter`.
+/// Runs `sluice counter`.
+///
+/// # Errors
+/// As [`register`].
 pub fn counter(args: &CounterArgs) -> Result<ExitCode> {
     let client = args.writer.server.connect()?;
     let info = client.p4info(args.writer.device_id)?;
@@ -340,7 +349,10 @@ pub fn counter(args: &CounterArgs) -> Result<ExitCode> {
     }
 }
 
-/// Runs `meter`.
+/// Runs `sluice meter`.
+///
+/// # Errors
+/// As [`register`].
 pub fn meter(args: &MeterArgs) -> Result<ExitCode> {
     let client = args.writer.server.connect()?;
     let info = client.p4info(args.writer.device_id)?;

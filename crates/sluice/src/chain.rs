@@ -1,7 +1,7 @@
 //! `sluice unload`, `show`, `bind`, `chain`, `unchain`: several programs in one running switch.
 //!
-//! `sluice load X.p4 --device-id N` makes a device; these give it ports, chain it to others, and remove it. What the server does
-//! is in `devices.rs`.
+//! `sluice load X.p4 --device-id N` creates a device; these commands give it ports, link it to other devices, and
+//! remove it. The server's side is in `devices.rs`.
 //!
 //! Exit code 1 when the switch refuses, 2 when none answers. Tests: `tests/py/test_devices.py`.
 
@@ -101,7 +101,7 @@ pub struct UnchainArgs {
     force: bool,
 }
 
-/// Says what was refused.
+/// Returns the exit code of a request; prints the reason of a refusal.
 fn finish(done: Result<(), ClientError>, what: &str) -> Result<ExitCode> {
     match done {
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -113,13 +113,19 @@ fn finish(done: Result<(), ClientError>, what: &str) -> Result<ExitCode> {
     }
 }
 
-/// Runs `unload`.
+/// Runs `sluice unload`.
+///
+/// # Errors
+/// If no switch answers.
 pub fn unload(args: &UnloadArgs) -> Result<ExitCode> {
     let request = pb::UnloadRequest { device_id: args.device_id, force: args.force };
     finish(args.server.connect()?.unload(request), &format!("device {} is not unloaded", args.device_id))
 }
 
-/// Runs `bind`.
+/// Runs `sluice bind`.
+///
+/// # Errors
+/// If no switch answers.
 pub fn bind(args: &BindArgs) -> Result<ExitCode> {
     let request = pb::BindRequest { ports: args.ports.clone(), device_id: args.to, force: args.force };
     finish(args.server.connect()?.bind(request), "nothing is bound")
@@ -129,21 +135,30 @@ fn end(at: PortOf) -> Option<pb::DevicePort> {
     Some(pb::DevicePort { device_id: at.device, port: at.port })
 }
 
-/// Runs `chain`.
+/// Runs `sluice chain`.
+///
+/// # Errors
+/// If no switch answers.
 pub fn chain(args: &ChainArgs) -> Result<ExitCode> {
     let (from, to) = (end(args.from), end(args.to));
     let request = pb::ChainRequest { from, to, both_ways: args.both_ways, remove: false, force: args.force };
     finish(args.server.connect()?.chain(request), "nothing is chained")
 }
 
-/// Runs `unchain`.
+/// Runs `sluice unchain`.
+///
+/// # Errors
+/// If no switch answers.
 pub fn unchain(args: &UnchainArgs) -> Result<ExitCode> {
     let from = end(args.from);
     let request = pb::ChainRequest { from, to: None, both_ways: args.both_ways, remove: true, force: args.force };
     finish(args.server.connect()?.chain(request), "nothing is removed")
 }
 
-/// Runs `show`.
+/// Runs `sluice show`.
+///
+/// # Errors
+/// If no switch answers.
 pub fn show(args: &ShowArgs) -> Result<ExitCode> {
     let stats = args.server.connect()?.stats()?;
     let stats = stats.context(NO_ADMIN)?;
@@ -166,7 +181,7 @@ pub fn show(args: &ShowArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Devices and links with ports and tables, as `sluice stats --json` has them; of one device, or of all.
+/// Returns devices and links with ports and tables, in the form of `sluice stats --json`; of one device, or of all.
 fn to_json(stats: &AdminStats, id: Option<u64>) -> serde_json::Value {
     let mut of = stats.clone();
     if let Some(id) = id {
@@ -193,7 +208,7 @@ fn ports_of(stats: &AdminStats, device: u64) -> Vec<String> {
     stats.ports.iter().filter(|port| port.device_id == device).map(|port| port.number.to_string()).collect()
 }
 
-/// `primary with election id 7`, for each role that somebody has claimed.
+/// Returns `primary with election id 7` and the like, one text per role that has a primary.
 fn roles(device: &pb::Device) -> Vec<String> {
     let role = |r: &pb::Role| {
         let name = match (r.name.as_str(), r.id) {
@@ -222,7 +237,7 @@ fn is_at(end: Option<pb::DevicePort>, device: u64) -> bool {
     end.is_some_and(|end| end.device_id == device)
 }
 
-/// All devices and links.
+/// Returns the text about all devices and links.
 fn all(stats: &AdminStats) -> String {
     let mut table = Rows::new(&["device", "program", "changes", "ports", "tables", "entries", "dropped"]);
     table.align_right(4);
@@ -253,7 +268,7 @@ fn all(stats: &AdminStats) -> String {
     text
 }
 
-/// One device with its tables.
+/// Returns the text about one device and its tables.
 fn one(stats: &AdminStats, device: &pb::Device) -> String {
     let mut text = format!("device {}: {}, program change {}\n", device.id, program(device), device.program_changes);
     for port in stats.ports.iter().filter(|port| port.device_id == device.id) {

@@ -1,11 +1,12 @@
-//! Lines of the set-up language, written to a running switch as a P4Runtime client: what `sluice table add`, `sluice group
-//! set` and the like have in common.
+//! Writes lines of the set-up language to a running switch as a P4Runtime client: the common part of `sluice table
+//! add`, `sluice group set` and the like.
 //!
-//! All lines of a command are written or, if one is refused, none; a table of more entries than a batch takes is cleared in
-//! several batches. A change needs the switch's primary right: with
-//! `--election-id` the command claims it and gives it up when done; without the flag it does so if no controller is primary now.
-//! Commands that run at the same time take turns: a claim is made again for [`TURN_MAX`], as long as another client has the right.
-//! A controller that is primary keeps it, unless the id given here is higher, which demotes it.
+//! The lines of a command are one atomic batch: all are carried out, or none if one is refused. The exception is
+//! clearing a table that has more entries than a batch may have; it takes several batches.
+//!
+//! Only the primary client may write. With `--election-id` the command becomes primary under that id and gives the role
+//! up when done; a lower id is demoted. Without the flag it becomes primary only if no client is. Because commands that
+//! run at the same time hold the role briefly, it retries for [`TURN_MAX`] while another client is primary.
 //!
 //! Exit codes: 1 a line or the change is refused, 2 no switch answers or the claim is refused.
 
@@ -22,14 +23,15 @@ use prost::Message;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long a command waits for another client to give the right to write back: other commands do at once, controllers do not.
+/// How long a command waits while another client is primary: other commands give the role up at once, controllers do
+/// not.
 const TURN_MAX: Duration = Duration::from_secs(2);
-/// The pause between two claims, or some of it.
+/// The unit of the pause between two attempts to become primary; a process waits 1 to 8 of them.
 const AGAIN: Duration = Duration::from_millis(3);
 
-/// Updates of one batch: what the switch takes.
+/// The most updates in one batch, as limited by the switch.
 pub const UPDATES_MAX: usize = control::control::UPDATES_MAX;
-/// Bytes of one batch, with room for what is around the updates.
+/// The most bytes in one batch; the rest of a message is left for what surrounds the updates.
 const BATCH_BYTES_MAX: usize = grpc::MESSAGE_BYTES_MAX - (1 << 20);
 
 /// Which switch, and the right to write.
@@ -48,14 +50,20 @@ pub struct WriterArgs {
 }
 
 impl WriterArgs {
-    /// The switch, and its program's names.
+    /// Connects to the switch; also returns the names of its program's objects.
+    ///
+    /// # Errors
+    /// If no switch answers, or the device has no program.
     pub fn connect(&self) -> Result<(Client, Names)> {
         let client = self.server.connect()?;
         let names = Names::new(client.p4info(self.device_id)?);
         Ok((client, names))
     }
 
-    /// What entities select.
+    /// Reads the entities that the queries select.
+    ///
+    /// # Errors
+    /// If the switch refuses or does not answer.
     pub fn read(&self, client: &Client, queries: Vec<Entity>) -> Result<Vec<Entity>, ClientError> {
         let mut found = Vec::new();
         if !queries.is_empty() {
@@ -65,7 +73,11 @@ impl WriterArgs {
         Ok(found)
     }
 
-    /// The right to write: with an id, or without one if nobody has it now or another command gives it back soon.
+    /// Becomes primary: under the given election id, or without one if no client is primary or another command soon
+    /// gives the role up.
+    ///
+    /// # Errors
+    /// If another client stays primary, or the switch does not answer.
     pub fn claim<'a>(&self, client: &'a Client) -> Result<Primary<'a>> {
         if let Some(id) = self.election_id {
             return client.become_primary(self.device_id, id.into()).map_err(claim_refused);
@@ -76,12 +88,17 @@ impl WriterArgs {
                 Err(ClientError::NotPrimary(_)) if begin.elapsed() < TURN_MAX => std::thread::sleep(pause),
                 claimed => return claimed.map_err(claim_refused),
             }
-            // Commands that were started together do not meet again and again.
+            // The pauses differ, so commands that were started together do not collide again and again.
             pause = AGAIN * (1 + std::process::id() % 8);
         }
     }
 
-    /// Reads what changes need to know and writes them; each refusal names its change by `name`.
+    /// Carries out changes: reads the current entities that they depend on, then writes. A refusal is printed with the
+    /// change's `name` and is exit code 1.
+    ///
+    /// # Errors
+    /// If the role of primary is not obtained, or the connection fails; the message says how many updates were carried
+    /// out.
     pub fn write(&self, client: &Client, changes: &[Change], name: impl Fn(usize) -> String) -> Result<ExitCode> {
         let found = self.read(client, config::needed(changes))?;
         let updates = match config::resolve(changes, found) {
@@ -94,7 +111,7 @@ impl WriterArgs {
         }
         let mut primary = self.claim(client)?;
         let (mut done, all) = (0, updates.len());
-        // Lines of a command fit into one batch; what they come to may not (`clear`).
+        // The lines of a command fit into one batch; the updates that they expand to may not (`clear`).
         for batch in batches(&updates, |update| update) {
             let carried_out = |message: String| match done {
                 0 => message,
@@ -115,7 +132,7 @@ impl WriterArgs {
     }
 }
 
-/// Groups of updates that are one batch each.
+/// Splits updates into batches of at most [`UPDATES_MAX`] updates and [`BATCH_BYTES_MAX`] bytes, in order.
 pub fn batches<T>(all: &[T], update: impl Fn(&T) -> &pb::Update) -> Vec<&[T]> {
     let mut batches = Vec::new();
     let (mut from, mut bytes) = (0, 0);
@@ -131,7 +148,7 @@ pub fn batches<T>(all: &[T], update: impl Fn(&T) -> &pb::Update) -> Vec<&[T]> {
     batches
 }
 
-/// Why this command may not write.
+/// Returns the error for a command that did not become primary.
 fn claim_refused(error: ClientError) -> anyhow::Error {
     match error {
         ClientError::NotPrimary(why) => {
@@ -144,24 +161,27 @@ fn claim_refused(error: ClientError) -> anyhow::Error {
     }
 }
 
-/// Says what is wrong; the exit code for that.
+/// Prints messages on stderr and returns exit code 1.
 pub fn refuse(messages: impl IntoIterator<Item = String>) -> ExitCode {
     messages.into_iter().for_each(|message| eprintln!("sluice: {message}"));
     ExitCode::from(1)
 }
 
-/// What a command does with its lines.
+/// How a command interprets its lines.
 #[derive(Clone, Copy)]
 pub struct Doing<'a> {
-    /// The word that begins such a line in a file: `add`, `multicast`.
+    /// The keyword of such a line in a file: `add`, `multicast`.
     pub keyword: &'a str,
-    /// What is done, if the keyword does not say it.
+    /// The operation, if the keyword does not imply it.
     pub verb: Option<Verb>,
-    /// Words that a line may begin with and that mean the same.
+    /// Synonyms of the keyword that a line may begin with.
     pub or: &'a [&'a str],
 }
 
-/// Carries lines out.
+/// Parses and carries out lines. If any line is wrong, all wrong lines are reported and nothing is written.
+///
+/// # Errors
+/// As [`WriterArgs::connect`] and [`WriterArgs::write`].
 pub fn apply(writer: &WriterArgs, doing: Doing<'_>, words: &[String]) -> Result<ExitCode> {
     let (client, names) = writer.connect()?;
     let text = words.join(" ");
@@ -186,9 +206,12 @@ fn is_blank(line: &str) -> bool {
     line.split('#').next().unwrap_or_default().trim().is_empty()
 }
 
-/// What a line of a command asks for.
+/// Parses a line of a command into a change.
+///
+/// # Errors
+/// If the line is not of the language, or names what the program does not have.
 pub fn change(names: &Names, doing: Doing<'_>, line: &str) -> Result<Change, String> {
-    // A line of a file or a script says itself what it wants.
+    // A line copied from a file begins with the keyword; drop it.
     let line = line.trim_start();
     let same = |word: &str| (word == doing.keyword || doing.or.contains(&word)) && names.table(word).is_err();
     let line = match line.split_once(char::is_whitespace) {
@@ -205,7 +228,7 @@ pub fn change(names: &Names, doing: Doing<'_>, line: &str) -> Result<Change, Str
     let change = names.change(&command.command).ok_or("only lines about entities can be carried out here")??;
     let verb = match (doing.verb, change.verb, &change.entity) {
         (Some(Verb::Insert), Verb::Extend, _) => Verb::Extend,
-        // Members of a value set, or all of it.
+        // With members, only these are deleted; without, the whole value set.
         (Some(Verb::Delete), Verb::Extend, Entity::ValueSetEntry(set)) if !set.members.is_empty() => Verb::Shrink,
         (Some(verb), ..) => verb,
         (None, verb, _) => verb,

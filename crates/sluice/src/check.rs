@@ -1,9 +1,10 @@
-//! `sluice check X.p4`: compiles a program as far as it can be, to machine code if it has a `main`. Exit code 0, or 1 with
-//! diagnostics: on stderr for people, with `--json` (or `--format json`) on stdout as one object per line (`json.rs`).
+//! `sluice check X.p4`: compiles a program as far as possible, to machine code if it has a `main`. Exit code 0, or 1
+//! with diagnostics: on stderr as text, with `--json` (or `--format json`) on stdout as one object per line
+//! (`json.rs`).
 //!
-//! A program that compiles but could not be loaded (it is for another switch, or calls externs that this one does not have) gets
-//! warnings with codes and a last line that says so. The exit code stays 0: libraries of blocks and programs for other targets are
-//! checked with this command, too. With `--loadable` they are errors.
+//! A program that compiles but cannot be loaded (it is for another target, or calls externs that this switch lacks)
+//! gets warnings with codes, and a last line that says so. The exit code stays 0, because the command also checks
+//! libraries and programs for other targets. With `--loadable` these warnings are errors.
 
 use crate::compile::{self, ProgramArgs};
 use crate::json;
@@ -55,10 +56,13 @@ enum Format {
     Json,
 }
 
-// A program that compiles is one that machine code can be made of.
+// Whatever the front end accepts, the code generator accepts.
 const _: () = assert!(lower::WIDTH_LIMIT == jit::SLOT_WIDTH_MAX);
 
-/// Runs it.
+/// Runs `sluice check`.
+///
+/// # Errors
+/// If the options are wrong or the file cannot be read.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let (path, options) = (&args.program.program, &args.program.compile);
     let format = if args.json { Format::Json } else { args.format };
@@ -82,7 +86,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         Format::Text if has_no_main && !args.loadable => {
             eprintln!("note: {} has no `main`, so it cannot run by itself", path.display());
         }
-        // Its escape sequences are ours: names in it are shown, not obeyed.
+        // Its escape sequences are our own; those in names are already made visible.
         Format::Text => reasons
             .iter()
             .for_each(|reason| std::eprintln!("{}", reason.render(&compiled.sources, compile::colours_stderr()))),
@@ -134,7 +138,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(args.loadable)))
 }
 
-/// Why a program that compiles cannot be loaded: as errors if it has to be loadable.
+/// Returns why a program that compiles cannot be loaded, as warnings, or as errors with `loadable`.
 fn why_not_loadable(compiled: &Compiled, has_no_main: bool, loadable: bool) -> Vec<Diagnostic> {
     let severity = if loadable { Severity::Error } else { Severity::Warning };
     let no_main = || {
@@ -144,7 +148,8 @@ fn why_not_loadable(compiled: &Compiled, has_no_main: bool, loadable: bool) -> V
     reasons.map(|reason| Diagnostic { severity, ..reason }).collect()
 }
 
-/// Of the program's own file, and of that with all that it includes, as often as it does.
+/// Returns the number of lines of the program's own file, and of it with its includes, each counted as often as it is
+/// included.
 fn count_lines(sources: &SourceMap) -> (usize, usize) {
     let count = |file: &SourceFile| file.text.lines().count();
     let own = sources.files().find(|f| !f.name.starts_with('<')).map_or(0, count);

@@ -1,4 +1,4 @@
-//! What every command that reads P4 shares: `-I`, `-D`, compiling, printing diagnostics.
+//! The part that all commands that read P4 share: `-I`, `-D`, compiling, printing diagnostics.
 
 use crate::compiler::Compiler;
 use crate::compiler::protocol::Wants;
@@ -40,7 +40,7 @@ pub struct CompileArgs {
     pub denied: Vec<String>,
 }
 
-/// What there is to leave out.
+/// Returns the long help of `--without`: all optimisations that it can switch off.
 fn without_help() -> String {
     let mut text = "Leave optimisations out, by name; the program does the same, slower:\n".to_string();
     for o in datapath::optimisations() {
@@ -49,7 +49,7 @@ fn without_help() -> String {
     text + "\n  all              none of these"
 }
 
-/// `no-W0503`.
+/// Parses `no-W0503` into the warning's code.
 fn parse_silent(text: &str) -> Result<String, String> {
     known_warning(text.strip_prefix("no-").ok_or("it is written no-CODE, as no-W0503")?)
 }
@@ -71,6 +71,10 @@ fn known_warning(code: &str) -> Result<String, String> {
     }
 }
 
+/// Parses `NAME[=VALUE]`; the default value is 1.
+///
+/// # Errors
+/// If the name is no identifier.
 pub fn parse_define(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').unwrap_or((text, "1"));
     let ok = name.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
@@ -78,8 +82,8 @@ pub fn parse_define(text: &str) -> Result<(String, String), String> {
     if ok { Ok((name.to_string(), value.to_string())) } else { Err(format!("`{name}` is not a macro's name")) }
 }
 
-/// Whether messages are coloured: on a terminal, unless `NO_COLOR` (with any value) or `CLICOLOR=0` forbids it; always with
-/// `CLICOLOR_FORCE`.
+/// Whether messages are coloured: on a terminal, unless `NO_COLOR` is set and not empty or `CLICOLOR` is `0`; also
+/// elsewhere if `CLICOLOR_FORCE` is set and neither empty nor `0`.
 fn use_colour(variable: impl Fn(&str) -> Option<String>, terminal: bool) -> bool {
     let set = |name: &str| variable(name).is_some_and(|v| !v.is_empty());
     match variable("CLICOLOR_FORCE") {
@@ -95,7 +99,10 @@ pub fn colours_stderr() -> bool {
 }
 
 impl CompileArgs {
-    /// The optimisations that are left out.
+    /// Returns the optimisations that are switched off.
+    ///
+    /// # Errors
+    /// If there is no optimisation of a given name.
     pub fn without(&self) -> Result<Without> {
         if self.without.iter().any(|name| name == "all") {
             return Ok(Without::all());
@@ -108,14 +115,20 @@ impl CompileArgs {
         })
     }
 
-    /// For the machine code.
+    /// Returns the options of the code generator.
+    ///
+    /// # Errors
+    /// As [`CompileArgs::without()`].
     pub fn code(&self) -> Result<CodeOptions> {
         let mut code = self.without()?.code();
         code.jit.strategy = self.strategy;
         Ok(code)
     }
 
-    /// For the frontend.
+    /// Returns the options of the front end.
+    ///
+    /// # Errors
+    /// As [`CompileArgs::without()`].
     pub fn options(&self) -> Result<Options> {
         Ok(Options {
             include_dirs: self.include_dirs.clone(),
@@ -131,13 +144,19 @@ impl CompileArgs {
         })
     }
 
-    /// Compiles a file and prints nothing.
+    /// Compiles a file without printing diagnostics.
+    ///
+    /// # Errors
+    /// If the options are wrong or the file cannot be read. Diagnostics are part of the result, not errors.
     pub fn compile_quietly(&self, path: &Path, until: Until) -> Result<Compiled> {
         frontend::compile(Input::File(path), &self.options()?, until)
             .with_context(|| format!("cannot read {}", path.display()))
     }
 
-    /// Compiles a file and prints what there is to say about it on stderr.
+    /// Compiles a file and prints its diagnostics on stderr.
+    ///
+    /// # Errors
+    /// As [`CompileArgs::compile_quietly`].
     pub fn compile(&self, path: &Path, until: Until) -> Result<Compiled> {
         let compiled = self.compile_quietly(path, until)?;
         let colour = colours_stderr();
@@ -148,8 +167,11 @@ impl CompileArgs {
         Ok(compiled)
     }
 
-    /// Compiles a program in a process of its own and prints what there is to say about it: the text that a switch keeps of it, which
-    /// needs no other file; `None` when it was refused (and said so).
+    /// Compiles a program in a child process and prints its diagnostics. Returns the program as one self-contained
+    /// text, which the switch stores; `None` if it was refused, which has been printed.
+    ///
+    /// # Errors
+    /// If `path` is `-`, the file cannot be read, or the child cannot be run.
     pub fn compile_apart(&self, path: &Path, compiler: &Compiler) -> Result<Option<Vec<u8>>> {
         if path == Path::new("-") {
             bail!("a switch's program is a file: a controller reads it back");
@@ -182,7 +204,10 @@ impl CompileArgs {
         Ok(output.self_contained)
     }
 
-    /// Compiles a whole program to IR; `None` when it was refused (and said so).
+    /// Compiles a whole program to IR; `None` if it was refused, which has been printed.
+    ///
+    /// # Errors
+    /// As [`CompileArgs::compile_quietly`].
     pub fn compile_program(&self, path: &Path) -> Result<Option<Compiled>> {
         let compiled = self.compile(path, Until::Ir)?;
         if compiled.failed() {

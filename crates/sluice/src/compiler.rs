@@ -1,4 +1,4 @@
-//! The compiler in a process of its own: what a running switch compiles with.
+//! The compiler in a child process, as a running switch uses it.
 //!
 //! ```text
 //!   target, run, live ──▶ Compiler ══pipe: Request══▶ child: `sluice compile-child`
@@ -6,15 +6,15 @@
 //!                            └════pipe: Response═══════ IR as text, P4Info, messages
 //! ```
 //!
-//! A program comes from outside, so it may be made to use up memory or time, or to find a fault of the compiler. All of that
-//! happens to the child: the kernel bounds its memory and processor time, the parent its answer and its time on the clock. The
-//! interface is the text of the IR, with its places in the source; the parent reads it back and verifies it ([`Output::program`]). What a
-//! child used goes back to the system when it ends.
+//! Programs are untrusted: one may be written to exhaust memory or time, or to trigger a fault in the compiler. All of
+//! that hits the child. The kernel limits its memory and processor time; the parent limits the size of its response and
+//! its elapsed time. The interface is the text of the IR with its source positions; the parent parses it and verifies
+//! it ([`Output::program`]). The child's memory returns to the system when it ends.
 //!
-//! A *spare* child waits for the next program, so that nobody waits for `exec` and the dynamic linker. One program is compiled at a
-//! time. Tests and `sluice bench` compile in their own process ([`Compiler::in_process`]).
+//! A *spare* child is started in advance, which takes `exec` and dynamic linking off the path of a request. One program
+//! is compiled at a time. Tests and `sluice bench` compile in their own process ([`Compiler::in_process`]).
 //!
-//! Threads: any; callers wait. Tests: `compiler/tests.rs`; with a running switch, `crates/sluice/tests/compiler.rs`.
+//! Threads: any; calls block. Tests: `compiler/tests.rs`; with a running switch, `crates/sluice/tests/compiler.rs`.
 
 pub mod cage;
 pub mod child;
@@ -38,43 +38,43 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of an answer. The IR of the largest program that may be loaded has some 30 MB.
+/// The most bytes of a response. The IR of the largest program that may be loaded has some 30 MB.
 const RESPONSE_BYTES_MAX: usize = 128 << 20;
-/// Bytes kept of what a child writes to stderr: its last words, for messages.
+/// How many bytes of a child's stderr are kept, counted from the end, for messages.
 const LAST_WORDS_BYTES_MAX: usize = 4 << 10;
-/// How often a wait looks whether the switch is stopping.
+/// How often a wait checks whether the switch is stopping.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a child that has answered may take to end before it is killed.
+/// How long a child that has responded may take to exit before it is killed.
 const END_TIME: Duration = Duration::from_secs(1);
-/// The hidden subcommand.
+/// The hidden subcommand that is the child.
 pub const SUBCOMMAND: &str = "compile-child";
 
-/// What was compiled. What a program was refused for is in `messages`.
+/// The result of a compilation. If the program was refused, `messages` says why.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// Whether there is an error among the messages.
+    /// Whether `messages` contains an error.
     pub failed: bool,
     /// All diagnostics as text.
     pub messages: String,
     /// The code of the first error.
     pub first_error: Option<String>,
-    /// Why it cannot be loaded although it compiles, as text.
+    /// Why the program cannot be loaded although it compiles, as text.
     pub unloadable: Option<String>,
-    /// Optimised, or as lowered if that was asked for.
+    /// The optimised IR, or the IR as lowered if requested.
     pub program: Option<ir::Program>,
-    /// What controllers see.
+    /// The program's interface for controllers.
     pub p4info: Option<P4Info>,
     /// The program as one text that needs no other file.
     pub self_contained: Option<Vec<u8>>,
-    /// Compiling that text instead gives the same.
+    /// Whether compiling `self_contained` gives the same program.
     pub same_as_text: bool,
-    /// The files, if they were asked for.
+    /// The source files, if requested.
     pub sources: base::SourceMap,
-    /// The description in the form of bmv2's JSON, if it was asked for.
+    /// The program's description in bmv2's JSON format, if requested.
     pub described: Option<String>,
 }
 
-/// A program of the command line with the text that the switch keeps of it.
+/// A compiled program of the command line, by the self-contained text that the switch stores.
 struct Known {
     text: String,
     options: Options,
@@ -83,7 +83,7 @@ struct Known {
 }
 
 impl Known {
-    /// Of what became of a file, if compiling its text would make the same.
+    /// Returns the record of a compilation, if compiling the self-contained text would give the same program.
     fn of(output: &Output, options: &Options) -> Option<Known> {
         let right = output.same_as_text && !output.failed && output.unloadable.is_none();
         let text = String::from_utf8(output.self_contained.clone().filter(|_| right)?).ok()?;
@@ -101,7 +101,7 @@ pub struct Compiler {
     how: How,
     turn: Mutex<()>,
     spare: Arc<Mutex<Option<Child>>>,
-    /// Programs of the command line, which the switch asks for again as texts while it starts.
+    /// Compiled programs of the command line: the switch compiles each again, as text, while it starts.
     known: Mutex<Vec<Known>>,
     started: AtomicBool,
     stopping: Arc<AtomicBool>,
@@ -117,14 +117,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Compiler {
-    /// In the caller's process, without bounds but the compiler's own: for tests and measurements.
+    /// Returns a compiler that runs in the caller's process, with only the front end's own limits: for tests and
+    /// measurements.
     pub fn in_process() -> Arc<Compiler> {
         Compiler::new(How::InProcess)
     }
 
-    /// In children of this executable.
+    /// Returns a compiler that runs in child processes of this executable.
     pub fn in_children(limits: Limits) -> Arc<Compiler> {
-        // The file that runs, also when another one has taken its place.
+        // The running file, even after it has been replaced on disk.
         Compiler::new(How::Child { executable: PathBuf::from("/proc/self/exe"), limits })
     }
 
@@ -139,7 +140,7 @@ impl Compiler {
         })
     }
 
-    /// Ends what is being compiled, and compiles nothing more.
+    /// Aborts the compilation in progress and refuses later ones.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         if let Some(spare) = lock(&self.spare).take() {
@@ -147,18 +148,26 @@ impl Compiler {
         }
     }
 
-    /// Compiles a text, which sees the embedded files and those of the include directories.
+    /// Compiles a text, which may include the embedded files and those of the include directories.
+    ///
+    /// # Errors
+    /// `Limit` if the child exceeds its memory, time or size of response; `Unavailable` if it cannot be started or the
+    /// switch is stopping; `Program` if the input cannot be read; `Internal` if the compiler fails. Diagnostics are in
+    /// [`Output`].
     pub fn compile_text(&self, name: &str, text: &str, options: &Options, wants: Wants) -> Result<Output, Refusal> {
         self.compile(Source::Text { name: name.to_string(), text: text.to_string() }, options, wants)
     }
 
-    /// Compiles a file and whatever it includes.
+    /// Compiles a file and the files that it includes.
+    ///
+    /// # Errors
+    /// As [`Compiler::compile_text`].
     pub fn compile_file(&self, path: &Path, options: &Options, wants: Wants) -> Result<Output, Refusal> {
         self.compile(Source::File(path.to_path_buf()), options, wants)
     }
 
-    /// The switch has started: programs of the command line are forgotten, and a spare child is started. Not before: its start
-    /// takes processor time from the entries that are restored.
+    /// Notes that the switch has started: drops the programs of the command line and starts a spare child. Not earlier,
+    /// because the child would take processor time from restoring entries.
     pub fn started(&self) {
         lock(&self.known).clear();
         self.started.store(true, Ordering::Release);
@@ -198,12 +207,12 @@ impl Compiler {
         Output::read(response)
     }
 
-    /// Starts the next child, without anybody waiting for it.
+    /// Starts the spare child on a thread of its own.
     fn prepare_spare(&self, executable: &Path) {
         let (executable, spare, stopping) =
             (executable.to_path_buf(), Arc::clone(&self.spare), Arc::clone(&self.stopping));
         let start = move || {
-            // What goes wrong here goes wrong again when the child is needed, and is told then.
+            // An error here occurs again when the child is needed, and is reported then.
             let Ok(child) = spawn(&executable) else { return };
             let mut place = lock(&spare);
             if stopping.load(Ordering::Acquire) || place.is_some() {
@@ -215,7 +224,7 @@ impl Compiler {
         let _ = std::thread::Builder::new().name("compile-spare".into()).spawn(start);
     }
 
-    /// Gives a child its request, waits for the answer, and sees to it that the child is gone.
+    /// Sends a request to a child, waits for its response, and reaps the child.
     fn ask(&self, mut child: Child, request: &Request, limits: &Limits) -> Result<Response, Refusal> {
         let deadline = Instant::now() + limits.time;
         let talk = Talk::new(&mut child).and_then(|talk| talk.hold(&request.encode(), deadline, &self.stopping));
@@ -250,14 +259,14 @@ fn took_too_long(limits: &Limits) -> Refusal {
     ))
 }
 
-/// Why a child ended without an answer.
+/// Returns the refusal for a child that ended without a response.
 fn died(status: Option<ExitStatus>, last_words: &str, limits: &Limits) -> Refusal {
     let signal = status.and_then(|s| s.signal());
     let out_of_memory = last_words.contains("memory allocation of") || last_words.contains(child::NO_MEMORY);
     if signal == Some(rustix::process::Signal::XCPU.as_raw()) {
         return took_too_long(limits);
     }
-    // Whoever kills a process from outside is nearly always the kernel, for its memory.
+    // A SIGKILL from outside nearly always comes from the kernel's out-of-memory killer.
     if out_of_memory || signal == Some(rustix::process::Signal::KILL.as_raw()) {
         let mb = limits.memory_bytes >> 20;
         return Refusal::Limit(format!(
@@ -275,7 +284,7 @@ fn died(status: Option<ExitStatus>, last_words: &str, limits: &Limits) -> Refusa
     Refusal::Internal(format!("the compiler ended {how} on this program, which is a fault of the compiler{said}"))
 }
 
-/// A child that waits for its request.
+/// Starts a child, which waits for its request.
 fn spawn(executable: &Path) -> Result<Child, Refusal> {
     let mut command = Command::new(executable);
     command
@@ -285,7 +294,7 @@ fn spawn(executable: &Path) -> Result<Child, Refusal> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // mimalloc takes address space by the gigabyte, of which a child has few.
+    // mimalloc reserves address space by the gigabyte, and the child's is limited.
     command.env("MIMALLOC_ARENA_RESERVE", "65536");
     command.spawn().map_err(|error| Refusal::Unavailable(format!("the compiler's process cannot be started: {error}")))
 }
@@ -296,7 +305,7 @@ fn end(mut child: Child) {
     let _ = child.wait();
 }
 
-/// Waits for a child that has answered, or kills it.
+/// Waits up to [`END_TIME`] for a child that has responded; kills it after that, or at once if it has not responded.
 fn reap(mut child: Child, answered: bool) -> Option<ExitStatus> {
     let deadline = Instant::now() + END_TIME;
     while answered && Instant::now() < deadline {
@@ -306,21 +315,21 @@ fn reap(mut child: Child, answered: bool) -> Option<ExitStatus> {
             Err(_) => break,
         }
     }
-    // What has ended by itself keeps its status.
+    // Killing a child that has already exited does not change its status.
     let _ = child.kill();
     child.wait().ok()
 }
 
-/// What came from a child.
+/// How a conversation with a child ended.
 enum Said {
-    /// Everything, up to its end.
+    /// The child closed its output after these bytes.
     All(Vec<u8>),
     TooMuch,
     Late,
     Stopped,
 }
 
-/// The pipes of a child. Nothing here waits longer than its deadline.
+/// The pipes of a child, non-blocking.
 struct Talk {
     to: Option<std::process::ChildStdin>,
     from: std::process::ChildStdout,
@@ -340,7 +349,8 @@ impl Talk {
         Ok(Talk { to: Some(to), from, errors: Some(errors) })
     }
 
-    /// Writes the request and reads the answer, and what was written to stderr.
+    /// Writes the request and reads the response until `deadline`; also returns the end of what the child wrote to
+    /// stderr.
     fn hold(mut self, request: &[u8], deadline: Instant, stopping: &AtomicBool) -> std::io::Result<(Said, String)> {
         let (mut answer, mut words) = (Vec::new(), Vec::new());
         let mut left = request;
@@ -356,7 +366,7 @@ impl Talk {
                 match to.write(left) {
                     Ok(written) => left = &left[written..],
                     Err(error) if would_block(&error) => {}
-                    // It has ended; what it said tells why.
+                    // The child has ended; its stderr says why.
                     Err(_) => left = &[],
                 }
                 if left.is_empty() {
@@ -378,7 +388,7 @@ impl Talk {
             }
         };
         if let Some(errors) = &mut self.errors {
-            // Written before the answer's end, if at all.
+            // Whatever the child wrote to stderr, it wrote before it closed its output.
             let _ = read_some(errors, &mut words);
         }
         Ok((said, String::from_utf8_lossy(&words).into_owned()))
@@ -400,7 +410,7 @@ fn would_block(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Reads what is there, up to about a megabyte; whether it was the end.
+/// Reads what is available, up to about a megabyte; returns whether the end was reached.
 fn read_some(from: &mut impl Read, into: &mut Vec<u8>) -> std::io::Result<bool> {
     const PIECE: usize = 64 << 10;
     for _ in 0..16 {
@@ -419,7 +429,7 @@ fn read_some(from: &mut impl Read, into: &mut Vec<u8>) -> std::io::Result<bool> 
 }
 
 impl Output {
-    /// Reads an answer; its IR is what the verifier accepts.
+    /// Decodes a response. Its IR has passed the verifier.
     fn read(response: Response) -> Result<Output, Refusal> {
         let Response {
             failed,
@@ -454,7 +464,7 @@ impl Output {
     }
 }
 
-/// The IR of a text that came from a child.
+/// Parses and verifies IR text from a child.
 fn read_program(text: &str) -> Result<ir::Program, Refusal> {
     let wrong = |first: Option<&base::Diagnostic>| {
         let first = first.map_or("", |d| d.message.as_str());

@@ -1,7 +1,8 @@
-//! What the shell completes words with, asked of the running switch: tables, keys, actions, parameters, ports.
+//! Shell completion from the running switch: tables, keys, actions, parameters, ports.
 //!
-//! The shell waits for the answer while somebody types, so the switch has [`PATIENCE`]; without one, or without a program, there is
-//! no completion and no message. Which switch, as commands do: `--grpc` and `--admin` on the line, else the environment.
+//! The shell blocks while a user types, so the switch has [`PATIENCE`] to answer; without a switch or a program there
+//! is no completion and no message. The switch is chosen as for commands: by `--grpc` and `--admin` on the line, else
+//! by the environment.
 
 use crate::stats::ServerArgs;
 use clap::Parser;
@@ -14,10 +15,10 @@ use std::ffi::OsStr;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long a switch may take.
+/// How long a switch may take to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What of the line matters here.
+/// The options of the line that choose the switch and device.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
@@ -26,12 +27,12 @@ struct Options {
     device_id: u64,
 }
 
-/// Options that say which switch; all have a value.
+/// Options that choose the switch and device; all have a value.
 const OF_SWITCH: &[&str] = &["--grpc", "--admin", "--tls-ca", "--tls-client-cert", "--tls-client-key", "--device-id"];
 
-/// The line that is completed: its options about the switch, and the other words before the one that is being written.
+/// Returns the line being completed: its options in [`OF_SWITCH`], and the other words before the one being completed.
 fn line() -> Option<(Options, Vec<String>)> {
-    // The shell gives it behind `--`, and the position of the word; without that it is the last one.
+    // The shell passes the line after `--`, and the index of the word; without an index it is the last word.
     let all: Vec<String> = std::env::args().skip_while(|word| word != "--").skip(1).collect();
     let at = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|at| at.parse().ok());
     let at = at.unwrap_or(all.len().saturating_sub(1));
@@ -48,7 +49,7 @@ fn split(all: &[String], at: usize) -> Option<(Options, Vec<String>)> {
         while let Some(word) = part.next() {
             match word.split_once('=') {
                 Some((name, _)) if OF_SWITCH.contains(&name) => options.push(word),
-                // The value may be what is being written.
+                // The value may be missing: it may be the word being completed.
                 _ if OF_SWITCH.contains(&word.as_str()) => {
                     options.extend(part.next().map(|value| format!("{word}={value}")))
                 }
@@ -60,7 +61,7 @@ fn split(all: &[String], at: usize) -> Option<(Options, Vec<String>)> {
     Some((Options::try_parse_from(options).ok()?, words))
 }
 
-/// Words as they were written: bash makes `127.0.0.1`, `:` and `9559` of one that has a colon, and so with `=`.
+/// Rejoins words that bash has split: it splits at `:` and `=`, so `127.0.0.1:9559` arrives as three words.
 fn joined(words: &[String]) -> Vec<String> {
     let is_cut = |word: &str| !word.is_empty() && word.chars().all(|c| matches!(c, ':' | '='));
     let mut all: Vec<String> = Vec::new();
@@ -75,12 +76,12 @@ fn joined(words: &[String]) -> Vec<String> {
     all
 }
 
-/// What the switch answers in time.
+/// Returns the switch's answer if it comes within [`PATIENCE`].
 fn ask<T: Send + 'static>(
     question: impl FnOnce(&Options, grpc::client::Client) -> Option<T> + Send + 'static,
 ) -> Option<T> {
     let (send, answer) = mpsc::channel();
-    // A thread that waits for longer ends with the process.
+    // A thread that still waits ends with the process.
     std::thread::spawn(move || {
         let answer = line().and_then(|(options, _)| question(&options, options.server.connect().ok()?));
         let _ = send.send(answer);
@@ -100,31 +101,31 @@ fn candidates(current: &OsStr, all: impl IntoIterator<Item = (String, String)>) 
         name.starts_with(begun) || name.rsplit('.').next().is_some_and(|last| last.starts_with(begun))
     };
     let candidate = |(name, help): (String, String)| {
-        // The end of a name is enough, and is what was begun.
+        // A suffix of a name is enough; complete that if it is what the user began.
         let word = match name.starts_with(begun) {
             true => name,
             false => name.rsplit('.').next().unwrap_or_default().to_string(),
         };
-        // What has parentheses would mean something else to the shell.
+        // Parentheses are special to the shell.
         let word = if word.contains('(') { format!("'{word}'") } else { word };
         CompletionCandidate::new(word).help((!help.is_empty()).then(|| help.into()))
     };
     all.into_iter().filter(fits).map(candidate).collect()
 }
 
-/// Names of tables.
+/// Completes names of tables.
 pub fn tables(current: &OsStr) -> Vec<CompletionCandidate> {
     let Some((_, names)) = names() else { return vec![] };
     candidates(current, names.tables().iter().map(|table| (name_of(&table.preamble).to_string(), String::new())))
 }
 
-/// Names of digests.
+/// Completes names of digests.
 pub fn digests(current: &OsStr) -> Vec<CompletionCandidate> {
     let Some((_, names)) = names() else { return vec![] };
     candidates(current, named(&names, &["digest"]))
 }
 
-/// Names of registers, counters, meters, by the command.
+/// Completes names of registers, counters or meters, by the command.
 pub fn arrays(current: &OsStr) -> Vec<CompletionCandidate> {
     let Some((words, names)) = names() else { return vec![] };
     let kinds: Vec<&str> =
@@ -132,7 +133,8 @@ pub fn arrays(current: &OsStr) -> Vec<CompletionCandidate> {
     candidates(current, named(&names, &kinds))
 }
 
-/// The next word of a line about multicast groups, clone sessions, members, groups, value sets or digests, by the command.
+/// Completes the next word of a line about multicast groups, clone sessions, members, groups, value sets or digests, by
+/// the command.
 pub fn objects(current: &OsStr) -> Vec<CompletionCandidate> {
     let Some((words, names)) = names() else { return vec![] };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -157,7 +159,7 @@ pub fn objects(current: &OsStr) -> Vec<CompletionCandidate> {
     candidates(current, all)
 }
 
-/// The numbers of what there is of a kind, of a profile if there is one.
+/// Returns the ids of the existing entities of a kind, of one profile if given.
 fn there(kind: &str, profile: Option<&str>) -> Vec<(String, String)> {
     let noun = match kind {
         "multicast" => "multicast group",
@@ -198,23 +200,23 @@ fn port_numbers() -> Vec<(String, String)> {
     stats.ports.into_iter().map(|port| (port.number.to_string(), port.name)).collect()
 }
 
-/// Numbers of ports.
+/// Completes port numbers.
 pub fn ports(current: &OsStr) -> Vec<CompletionCandidate> {
     candidates(current, port_numbers())
 }
 
-/// Ids of devices.
+/// Completes device ids.
 pub fn devices(current: &OsStr) -> Vec<CompletionCandidate> {
     let stats = ask(|_, client| client.stats().ok().flatten()).unwrap_or_default();
     candidates(current, stats.devices.into_iter().map(|device| (device.id.to_string(), device.program)))
 }
 
-/// What can be logged.
+/// Completes log levels.
 pub fn levels(current: &OsStr) -> Vec<CompletionCandidate> {
     candidates(current, crate::log::LEVELS.map(|level| (level.to_string(), String::new())))
 }
 
-/// Codes of diagnostics.
+/// Completes codes of diagnostics.
 pub fn codes(current: &OsStr) -> Vec<CompletionCandidate> {
     candidates(
         current,
@@ -222,7 +224,7 @@ pub fn codes(current: &OsStr) -> Vec<CompletionCandidate> {
     )
 }
 
-/// The next word of an entry's line: a table, its keys, its actions with their parameters.
+/// Completes the next word of an entry's line: a table, its keys, its actions with their parameters.
 pub fn entry(current: &OsStr) -> Vec<CompletionCandidate> {
     let Some((words, names)) = names() else { return vec![] };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -230,13 +232,13 @@ pub fn entry(current: &OsStr) -> Vec<CompletionCandidate> {
     candidates(current, words_of_entry(&names, verb, line))
 }
 
-/// What may follow the words of a line that begins with a table.
+/// Returns the words that may follow those of an entry's line.
 fn words_of_entry(names: &Names, verb: &str, line: &[&str]) -> Vec<(String, String)> {
     let Some(table) = line.first().and_then(|name| names.table(name).ok()) else {
         return names.tables().iter().map(|table| (name_of(&table.preamble).to_string(), String::new())).collect();
     };
     let is = |name: &str, word: &str| name == word || name.ends_with(&format!(".{word}"));
-    // In bash the colon behind a key's name is the word that is being written: the value is not known here.
+    // In bash the colon after a key's name is the word being completed; a key's value cannot be completed.
     if line.len() > 1 && table.match_fields.iter().any(|field| line.last().is_some_and(|word| is(&field.name, word))) {
         return vec![];
     }

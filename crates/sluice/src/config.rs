@@ -1,10 +1,10 @@
-//! `sluice config save|load FILE`: all entities of a device as one file, as `sluice run --entries` reads it.
+//! `sluice config save|load FILE`: all entities of a device as one file, in the format of `sluice run --entries`.
 //!
-//! A load reads what is there, works out the difference and writes that: nothing is written that is as wanted. Up to
-//! [`UPDATES_MAX`] updates are one batch, of which all are carried out or none. More take several; if one is refused, those
-//! before it are undone, and the command says so.
+//! A load reads the current entities, computes the difference and writes only that. Up to [`UPDATES_MAX`] updates are
+//! one atomic batch. More take several; if one is refused, the earlier ones are undone, and the command reports whether
+//! that succeeded.
 //!
-//! Exit codes as of `changes`. Tests: `tests/py/test_config.py`; the language, `crates/entities`.
+//! Exit codes are those of `changes`. Tests: `tests/py/test_config.py`; the language, `crates/entities`.
 
 use crate::changes::{UPDATES_MAX, WriterArgs, batches, refuse};
 use anyhow::{Context, Result, bail};
@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How often a connection is used while something else takes long; the switch waits for longer.
+/// The interval of keep-alive requests during long local work; shorter than the switch's timeout.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
-/// How often the end of that is looked for.
+/// How often the end of that work is checked for.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Arguments of `config`.
@@ -67,7 +67,10 @@ enum ConfigCommand {
     },
 }
 
-/// Runs it.
+/// Runs `sluice config`.
+///
+/// # Errors
+/// If no switch answers, it does not give the right to write, or the file cannot be read or written.
 pub fn main(args: &Args) -> Result<ExitCode> {
     match &args.command {
         ConfigCommand::Save { file, counters } => save(args, file, *counters),
@@ -89,7 +92,7 @@ fn save(args: &Args, file: &Path, counters: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Replaces a file as a whole: a backup that is there is not lost to a full disk.
+/// Replaces a file atomically, so that a full disk does not destroy an existing backup.
 fn write_file(file: &Path, contents: &[u8]) -> Result<()> {
     if file == Path::new("-") {
         return std::io::stdout().write_all(contents).context("cannot write to standard output");
@@ -121,9 +124,9 @@ fn load(args: &Args, file: &Path, replace: bool, dry_run: bool) -> Result<ExitCo
             return Ok(refuse(errors.iter().map(|e| format!("{}:{}: {}", file.display(), e.line, e.message))));
         }
     };
-    // The right first: what is read next must still be so when it is written.
+    // Become primary first: what is read next must not change before the write.
     let primary = if dry_run { None } else { Some(args.writer.claim(&client)?) };
-    // Counts are compared where the file has some; a plan reads them only then.
+    // Counters are read too; the plan compares them only where the file has some.
     let there = args.writer.read(&client, queries(&names, true))?;
     let plan = meanwhile(&client, || plan(&names, there, &wanted, replace));
     if let Some(mut primary) = primary
@@ -168,7 +171,8 @@ fn load(args: &Args, file: &Path, replace: bool, dry_run: bool) -> Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// Does something that may take long while the connection lives on: a client that answers nothing for a while is taken for gone.
+/// Runs long work on another thread while keeping the connection alive: the switch drops a client that is silent too
+/// long.
 fn meanwhile<T: Send>(client: &Client, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let working = scope.spawn(work);
@@ -176,7 +180,7 @@ fn meanwhile<T: Send>(client: &Client, work: impl FnOnce() -> T + Send) -> T {
         while !working.is_finished() {
             std::thread::sleep(LOOK);
             if asked.elapsed() > SIGN_OF_LIFE {
-                // What it answers does not matter.
+                // Only the traffic matters, not the answer.
                 let _ = client.stats();
                 asked = Instant::now();
             }
@@ -185,7 +189,7 @@ fn meanwhile<T: Send>(client: &Client, work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// What a step does: the line that makes the entity, or what goes or begins anew.
+/// Describes a step: the line that writes the entity, or what is deleted or reset.
 fn step_text(names: &Names, step: &Step) -> String {
     let (sign, what) = match kind_of_step(step) {
         UpdateType::Insert => ('+', made(names, step)),
@@ -219,7 +223,7 @@ fn kind_of_step(step: &Step) -> UpdateType {
     UpdateType::try_from(step.update.r#type).unwrap_or(UpdateType::Unspecified)
 }
 
-/// The line that makes what a step writes; `None` for what begins anew.
+/// Returns the line that writes a step's entity; `None` for a reset to the program's initial state.
 fn made(names: &Names, step: &Step) -> Option<String> {
     names.line(step.update.entity.as_ref()?.entity.as_ref()?)
 }
@@ -231,11 +235,12 @@ fn read_file(file: &Path) -> Result<String> {
 /// Why a load was refused.
 struct Failed<'a> {
     refused: Vec<(&'a Step, String)>,
-    /// What became of the rest.
+    /// What happened to the updates that were not refused.
     rest: String,
 }
 
-/// Writes in as few batches as possible; the outer error is for what leaves nobody knows what behind.
+/// Writes steps in as few batches as possible. A refusal, after which earlier batches are undone, is the inner error;
+/// the outer error means that the outcome is unknown (the connection failed).
 fn write_all<'a>(primary: &mut Primary<'_>, steps: &'a [Step]) -> Result<Result<(), Failed<'a>>> {
     let mut done = 0;
     for batch in batches(steps, |step| &step.update) {
@@ -250,7 +255,7 @@ fn write_all<'a>(primary: &mut Primary<'_>, steps: &'a [Step]) -> Result<Result<
             ClientError::Elements(errors) => {
                 errors.into_iter().filter_map(|(at, why)| Some((batch.get(at)?, why))).collect()
             }
-            // Whether it was carried out is not known.
+            // Whether this batch was carried out is unknown.
             other if done > 0 => bail!("{other}\nthe first {done} of {} updates were carried out", steps.len()),
             other => bail!(other),
         };

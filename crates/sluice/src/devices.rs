@@ -1,19 +1,20 @@
-//! The P4Runtime devices of a switch: made, loaded, bound to ports, chained and removed while it runs.
+//! The P4Runtime devices of a running switch: creates, loads, binds to ports, links and removes them.
 //!
 //! ```text
-//!   command line, kept record ──▶ Devices ──▶ Switch    ports, links, programs
+//!   command line, store ───────▶ Devices ──▶ Switch    ports, links, programs
 //!   admin service ─────────────▶         ──▶ Control   what controllers see
-//!                                        ──▶ State     comes back after a crash
+//!                                        ──▶ State     restored at the next start
 //! ```
 //!
-//! The switch begins with a first device (`sluice run --device-id`), which has all ports that no other is given. Each other one has a target of its own, so its own tables,
-//! state and election of primaries; all run on the same workers and answer on the same address.
+//! The switch starts with a first device (`sluice run --device-id`), which owns every port that no other device is
+//! given. Each further device has a target of its own, and so its own tables, state and election of a primary. All
+//! devices run on the same workers and are served at the same address.
 //!
-//! With `--state` a change is on disk before it is acknowledged; one that cannot be kept is taken back. Which of the two the
-//! switch begins with, what is kept or what the command line says, is decided as for programs (`state.rs`): what is kept,
-//! unless the command line is another than at the last start.
+//! With `--state` a change is on disk before it is acknowledged; a change that cannot be stored is undone. At the start
+//! the stored record is used, unless the command line differs from the one of the last start; `state.rs` has the same
+//! rule for programs.
 //!
-//! Threads: the admin service's, one change at a time. Tests: `tests/py/test_devices.py`.
+//! Threads: those of the admin service; changes are serialised. Tests: `tests/py/test_devices.py`.
 
 mod queues;
 
@@ -36,33 +37,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::Wiring;
 use traffic::{Config, TenantConfig};
 
-/// Devices, ports and links as a command line says or a record keeps them.
+/// The configuration of devices, ports and links, as given by a command line or a stored record.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Wanted {
     /// Devices besides the first.
     pub devices: BTreeSet<u64>,
-    /// Ports that are not the first device's.
+    /// Devices of the ports that do not belong to the first device, by port.
     pub bindings: BTreeMap<u32, u64>,
-    /// From where to where.
+    /// Links, as pairs of source and destination.
     pub links: Vec<(PortOf, PortOf)>,
-    /// Queues that are configured for links, by where they begin.
+    /// Queue configurations of links, by source.
     pub link_queues: BTreeMap<PortOf, Config>,
-    /// By name.
+    /// Tenants, by name.
     pub tenants: BTreeMap<String, TenantConfig>,
-    /// The first device was unloaded. It is made again where a port is nobody else's.
+    /// Whether the first device was unloaded. It is created again at a start if a port belongs to no other device.
     pub without_first: bool,
-    /// By number.
+    /// Ports, by number.
     pub ports: BTreeMap<u32, WantedPort>,
 }
 
-/// A port that there is to be.
+/// The configuration of a port.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WantedPort {
-    /// What to open.
+    /// The port's number, device and options.
     pub spec: PortSpec,
-    /// The operator has taken it out of service.
+    /// Whether the operator has taken it out of service.
     pub out_of_service: bool,
-    /// What is configured for it, by `--qos` or the operator.
+    /// Its queues, if configured by `--qos` or the operator.
     pub queues: Option<Config>,
 }
 
@@ -72,23 +73,26 @@ impl WantedPort {
     }
 }
 
-/// What a command line says of queues and tenants.
+/// The queues and tenants of a command line.
 #[derive(Default)]
 pub struct Qos {
     pub queues: Vec<(QueuesOf, Config)>,
     pub tenants: Vec<(String, TenantConfig)>,
 }
 
-/// `sluice run --device ID[=X.p4]`.
+/// The value of `sluice run --device ID[=X.p4]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceArg {
-    /// Its id.
+    /// The device's id.
     pub id: u64,
-    /// Its program; without one it waits for P4Runtime.
+    /// Its program; without one the device waits for P4Runtime to set it.
     pub program: Option<PathBuf>,
 }
 
-/// `ID[=X.p4]`.
+/// Parses `ID[=X.p4]`.
+///
+/// # Errors
+/// If the id is no number.
 pub fn parse_device(text: &str) -> Result<DeviceArg, String> {
     let (id, program) = match text.split_once('=') {
         Some((id, path)) => (id, Some(PathBuf::from(path))),
@@ -99,7 +103,10 @@ pub fn parse_device(text: &str) -> Result<DeviceArg, String> {
     Ok(DeviceArg { id, program })
 }
 
-/// `PORT,...=ID`.
+/// Parses `PORT,...=ID` into port numbers and a device id.
+///
+/// # Errors
+/// If the text has another form.
 pub fn parse_binding(text: &str) -> Result<(Vec<u32>, u64), String> {
     let wrong = || format!("`{text}` is not PORT,...=ID, as 3,4=2");
     let (ports, id) = text.split_once('=').ok_or_else(wrong)?;
@@ -107,14 +114,20 @@ pub fn parse_binding(text: &str) -> Result<(Vec<u32>, u64), String> {
     Ok((ports.map_err(|_| wrong())?, id.parse().map_err(|_| wrong())?))
 }
 
-/// `ID:PORT`.
+/// Parses `ID:PORT`, one end of a link.
+///
+/// # Errors
+/// If the text has another form.
 pub fn parse_end(text: &str) -> Result<PortOf, String> {
     let parts = text.split_once(':').and_then(|(device, port)| device.parse().ok().zip(port.parse().ok()));
     let (device, port) = parts.ok_or_else(|| format!("`{text}` is not DEVICE:PORT, as 1:10"))?;
     Ok(PortOf { device, port })
 }
 
-/// `ID:PORT,ID:PORT`.
+/// Parses `ID:PORT,ID:PORT` into a link's source and destination.
+///
+/// # Errors
+/// If the text has another form.
 pub fn parse_link(text: &str) -> Result<(PortOf, PortOf), String> {
     let (from, to) =
         text.split_once(',').ok_or_else(|| format!("`{text}` is not FROM,TO, each DEVICE:PORT, as 1:10,2:1"))?;
@@ -122,7 +135,10 @@ pub fn parse_link(text: &str) -> Result<(PortOf, PortOf), String> {
 }
 
 impl Wanted {
-    /// What a command line says.
+    /// Returns the devices, bindings and links of a command line.
+    ///
+    /// # Errors
+    /// If a device is defined twice, a port is bound twice, or a device that is named does not exist.
     pub fn new(
         first: u64,
         devices: &[DeviceArg],
@@ -203,13 +219,16 @@ impl Wanted {
         })
     }
 
-    /// The same, with these ports.
+    /// Adds ports.
     pub fn with_ports(self, ports: &[PortSpec]) -> Wanted {
         let port = |spec: &PortSpec| (spec.number, WantedPort::new(spec.clone()));
         Wanted { ports: ports.iter().map(port).collect(), ..self }
     }
 
-    /// The same, with tenants, and queues of ports and links that are there.
+    /// Adds tenants, and queues of existing ports and links.
+    ///
+    /// # Errors
+    /// If a port or link does not exist, or queues or a tenant are given twice.
     pub fn with_qos(mut self, start: Qos) -> Result<Wanted> {
         for (of, config) in start.queues {
             let before = match of {
@@ -234,8 +253,11 @@ impl Wanted {
         Ok(self)
     }
 
-    /// What the switch begins with: what is kept, unless the command line is another than at the last start. Then the command line
-    /// is in force, and devices, ports and tenants that were added while the switch ran stay.
+    /// Returns the configuration to start with: the stored one, unless the command line differs from the one of the
+    /// last start. Then the command line is used, together with devices, ports and tenants that were added at run time.
+    ///
+    /// # Errors
+    /// If the stored record cannot be read.
     pub fn decide(state: Option<&State>, command_line: &Wanted) -> Result<Wanted> {
         let Some(state) = state else { return Ok(command_line.clone()) };
         let kept = |which| -> Result<Option<(Wanted, bool)>> {
@@ -246,7 +268,8 @@ impl Wanted {
         let Some((mut now, has_ports)) = kept(Wiring::Now)? else { return Ok(command_line.clone()) };
         let mut last = kept(Wiring::CommandLine)?.map(|(last, _)| last).unwrap_or_default();
         if !has_ports {
-            // Written before ports could come and go: they were those of the command line.
+            // A record from before ports could be added and removed at run time: the ports were those of the command
+            // line.
             (now.ports, last.ports) = (command_line.ports.clone(), command_line.ports.clone());
         }
         if last == *command_line {
@@ -273,24 +296,24 @@ impl Wanted {
 pub struct Devices {
     switch: Arc<Switch>,
     handle: Arc<Handle>,
-    /// How programs are compiled.
+    /// The template of devices' targets, which says how programs are compiled.
     target: SwitchTarget,
     state: Option<Arc<State>>,
     opener: Mutex<Opener>,
-    /// Held by whoever changes something.
+    /// Serialises changes.
     turn: Mutex<()>,
     known: Mutex<Known>,
 }
 
 #[derive(Default)]
 struct Known {
-    /// What programs are called, and after how many program changes that was true.
+    /// Programs' names by device, each with the device's number of program changes when the name was learned.
     names: BTreeMap<u64, (String, u64)>,
-    /// Ports that are not the first device's; those that were not opened this time, too.
+    /// Devices of the ports that do not belong to the first device, including ports that could not be opened.
     bindings: BTreeMap<u32, u64>,
-    /// All ports; those that could not be opened this time, too.
+    /// All ports, including those that could not be opened.
     ports: BTreeMap<u32, WantedPort>,
-    /// Queues of links.
+    /// Queue configurations of links, by source.
     link_queues: BTreeMap<PortOf, Config>,
     tenants: BTreeMap<String, TenantConfig>,
 }
@@ -299,7 +322,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Refuses while a controller is primary, unless forced to.
+/// Refuses if a controller is primary for the device, unless `force` is set. `does` completes the message.
 fn check_nobody_primary(control: &mut Control, device: u64, force: bool, does: &str) -> Result<(), String> {
     if !force && control.has_primary(device).map_err(|e| e.message)? {
         return Err(format!(
@@ -310,7 +333,7 @@ fn check_nobody_primary(control: &mut Control, device: u64, force: bool, does: &
 }
 
 impl Devices {
-    /// The first device alone; `opener` opens ports that come while the switch runs.
+    /// Returns a switch's devices, the first one only; `opener` opens ports that are added at run time.
     pub fn new(
         switch: Arc<Switch>,
         handle: Arc<Handle>,
@@ -322,8 +345,11 @@ impl Devices {
         Devices { switch, handle, target, state, opener, turn: Mutex::default(), known: Mutex::default() }
     }
 
-    /// Makes all devices and links that the switch begins with, without programs; ports come later, `ports` are the numbers of
+    /// Creates all devices and links of the start, without programs. Ports are added later; `ports` are the numbers of
     /// those that could be opened.
+    ///
+    /// # Errors
+    /// If a device or link cannot be created, or the record cannot be stored.
     pub fn begin(&self, wanted: &Wanted, command_line: &Wanted, ports: &[u32]) -> Result<()> {
         let first = self.switch.first_device();
         let without_first = wanted.without_first && ports.iter().all(|port| wanted.bindings.contains_key(port));
@@ -357,7 +383,7 @@ impl Devices {
         Ok(())
     }
 
-    /// Finds out what a device's program is called, which was loaded just now.
+    /// Records the name of the program that was just loaded into a device.
     pub fn learn_name(&self, device: u64) {
         let config = self.handle.with(|control| control.running_config(device));
         let changes = self.switch.program_changes_of(device);
@@ -366,12 +392,12 @@ impl Devices {
         }
     }
 
-    /// The device that a port of this number belongs to.
+    /// Returns the device that owns, or would own, a port of this number.
     pub fn of_port(&self, port: u32) -> u64 {
         lock(&self.known).bindings.get(&port).copied().unwrap_or(self.switch.first_device())
     }
 
-    /// Says in counters what programs are called; a controller's has no name.
+    /// Fills in the program names of `devices`; a program that a controller has set stays unnamed.
     pub fn name_all(&self, devices: &mut [pb::Device]) {
         let known = lock(&self.known);
         for device in devices {
@@ -383,7 +409,7 @@ impl Devices {
         }
     }
 
-    /// As it is now.
+    /// Returns the current configuration.
     fn now(&self) -> Wanted {
         let first = self.switch.first_device();
         let there = self.switch.devices();
@@ -404,8 +430,12 @@ impl Devices {
         state.store().set_wiring(Wiring::Now, &wanted.record()).map_err(|why| format!("it cannot be kept: {why}"))
     }
 
-    /// Loads a program into a device, which is made if it is not there; whether it was, and what became of the old program's
-    /// state.
+    /// Loads a program into a device, which is created if it does not exist. Returns whether it was created, and what
+    /// happened to the old program's state.
+    ///
+    /// # Errors
+    /// If the program is refused, its state would be lost, a controller is primary, or the change cannot be stored.
+    /// Nothing is changed then.
     pub fn load(&self, request: &pb::LoadRequest) -> Result<(bool, Report), String> {
         let _turn = lock(&self.turn);
         let device = request.device_id;
@@ -415,7 +445,7 @@ impl Devices {
         }
         let report = self.load_into(request).inspect_err(|_| {
             if new {
-                // Nobody has seen it; what is left of it on disk is dropped when its id is used again.
+                // No client has seen the device; its remains on disk are dropped when its id is used again.
                 let _ = self.drop_device(device);
             }
         })?;
@@ -445,7 +475,7 @@ impl Devices {
             name: request.name.clone(),
             ..ForwardingConfig::default()
         };
-        // Others read and write while it is compiled, and one of them may become primary.
+        // The control plane is not locked during the compilation, so a client may become primary meanwhile.
         let may = |control: &mut Control| check_nobody_primary(control, device, request.force, "replaces its program");
         let takes_over = request.state() != State::Fresh;
         let preparation = self.handle.with(|control| {
@@ -465,14 +495,17 @@ impl Devices {
     }
 
     fn drop_device(&self, id: u64) -> Result<(), String> {
-        // Workers may not take it; then controllers still have their device.
+        // The workers first: if they do not let go of the device, controllers still have it.
         self.switch.remove_device(id).map_err(|e| e.to_string())?;
         self.handle.remove_device(id).map_err(|e| e.message)?;
         lock(&self.known).names.remove(&id);
         Ok(())
     }
 
-    /// Removes a device that has no ports and links.
+    /// Removes a device that has no ports or links.
+    ///
+    /// # Errors
+    /// If it has some, a controller is primary, the change cannot be stored, or the workers do not respond.
     pub fn unload(&self, device: u64, force: bool) -> Result<(), String> {
         let _turn = lock(&self.turn);
         self.switch.check_removable(device).map_err(|e| e.to_string())?;
@@ -495,8 +528,8 @@ impl Devices {
         Ok(())
     }
 
-    /// Refuses while a controller is primary for one of these devices, unless forced to; devices that are not there are refused
-    /// by who needs them.
+    /// Refuses if a controller is primary for one of these devices, unless `force` is set. Devices that do not exist
+    /// are skipped here; the operation itself refuses them.
     fn check_nobody_primary_of(&self, devices: BTreeSet<u64>, force: bool, does: &str) -> Result<(), String> {
         let there = self.switch.devices();
         self.handle.with(|control| {
@@ -505,7 +538,11 @@ impl Devices {
         })
     }
 
-    /// Gives ports to a device: all, or none.
+    /// Binds ports to a device: all, or none.
+    ///
+    /// # Errors
+    /// If a port or the device does not exist, the device's program cannot have the port, a controller is primary, or
+    /// the change cannot be stored.
     pub fn bind(&self, ports: &[u32], to: u64, force: bool) -> Result<(), String> {
         let _turn = lock(&self.turn);
         if ports.is_empty() {
@@ -553,7 +590,11 @@ impl Devices {
         Ok(())
     }
 
-    /// Opens a port and gives it to a device, 0 for the first; what the operator should know of it.
+    /// Opens a port, `NUMBER@DEVICE`, and binds it to a device, 0 for the first. Returns a note for the operator, if
+    /// there is one.
+    ///
+    /// # Errors
+    /// If the text is wrong, the port conflicts with another or cannot be opened, or the change cannot be stored.
     pub fn add_port(&self, text: &str, device: u64) -> Result<Option<String>, String> {
         let _turn = lock(&self.turn);
         let spec: PortSpec = text.parse().map_err(|error: pktio::SpecError| format!("{error}\n{}", error.help()))?;
@@ -562,7 +603,7 @@ impl Devices {
             return Err(format!("port {} stands for the controller", spec.number));
         }
         {
-            // One that could not be opened at the start is replaced.
+            // A configured port that could not be opened does not count: it is replaced.
             let open: Vec<u32> = self.switch.ports().iter().map(|port| port.number).collect();
             let known = lock(&self.known);
             let others = known.ports.values().map(|port| &port.spec).filter(|other| open.contains(&other.number));
@@ -591,12 +632,15 @@ impl Devices {
         Ok(note)
     }
 
-    /// Opens a port's device.
+    /// Opens a port's device without adding the port.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
     pub fn open_device(&self, spec: &PortSpec) -> Result<Box<dyn Device>> {
         lock(&self.opener).open(spec)
     }
 
-    /// Opens a port and adds it to the switch.
+    /// Opens a port and adds it to the switch. Returns the device's note for the operator.
     fn open_port(&self, spec: &PortSpec, device: u64) -> Result<Option<String>, String> {
         if let Some(problem) = self.problem(PortOf { device, port: spec.number }) {
             return Err(problem);
@@ -609,7 +653,10 @@ impl Devices {
         Ok(note)
     }
 
-    /// Removes a port, also one that is kept and could not be opened.
+    /// Removes a port, even one that is configured and could not be opened.
+    ///
+    /// # Errors
+    /// If there is none, the change cannot be stored, or the workers do not respond. The port stays then.
     pub fn remove_port(&self, number: u32) -> Result<(), String> {
         let _turn = lock(&self.turn);
         let bound_to = self.bound_to(number);
@@ -622,7 +669,7 @@ impl Devices {
             known.ports.remove(&number);
             known.bindings.remove(&number);
         }
-        // On disk first: a crash in between removes it, as was asked for.
+        // On disk first: after a crash in between, the port is gone, as requested.
         let kept = self.keep(&self.now());
         let removed = match (kept, bound_to) {
             (Err(why), _) => Err(why),
@@ -639,7 +686,10 @@ impl Devices {
         Ok(())
     }
 
-    /// Opens a port again with other options; if that cannot be, with those that it had.
+    /// Reopens a port with changed options; on failure, with its old ones. Returns a note for the operator.
+    ///
+    /// # Errors
+    /// If there is no such open port, it cannot be reopened, or the change cannot be stored.
     pub fn set_port(&self, number: u32, options: &[String]) -> Result<Option<String>, String> {
         let _turn = lock(&self.turn);
         let no_port = || format!("there is no port {number}");
@@ -675,7 +725,10 @@ impl Devices {
         done
     }
 
-    /// Takes a port into service or out of it.
+    /// Takes a port into service or out of it. Returns a note for the operator.
+    ///
+    /// # Errors
+    /// If there is no such port, or the change cannot be stored; then it is undone.
     pub fn set_in_service(&self, number: u32, up: bool) -> Result<Option<String>, String> {
         let _turn = lock(&self.turn);
         self.switch.set_in_service(number, up).map_err(|error| error.to_string())?;
@@ -694,12 +747,12 @@ impl Devices {
         Ok(self.switch.ports().into_iter().find(|port| port.number == number).and_then(|port| port.note))
     }
 
-    /// The device that an open port belongs to.
+    /// Returns the device that owns an open port; `None` if it is not open.
     fn bound_to(&self, number: u32) -> Option<u64> {
         self.switch.ports().iter().find(|port| port.number == number).map(|port| port.bound_to)
     }
 
-    /// Ports, bindings, queues and tenants, to go back to.
+    /// Returns a copy of ports, bindings, queues and tenants, for undoing a change.
     fn known_ports(&self) -> Known {
         let Known { bindings, ports, link_queues, tenants, .. } = &*lock(&self.known);
         let (bindings, ports) = (bindings.clone(), ports.clone());
@@ -712,13 +765,17 @@ impl Devices {
         *known = Known { names, ..before };
     }
 
-    /// Why a device's program cannot have a port.
+    /// Returns why a device's program cannot have a port, if so.
     fn problem(&self, at: PortOf) -> Option<String> {
         let pipeline = self.switch.pipeline_of(at.device)?;
         port_problem(pipeline.program(), at.port).map(|why| format!("device {}: {why}", at.device))
     }
 
-    /// Makes a link, or a link each way.
+    /// Creates a link, or one in each direction.
+    ///
+    /// # Errors
+    /// If an end does not exist or is in use, a controller is primary, or the change cannot be stored. No link is left
+    /// then.
     pub fn chain(&self, from: PortOf, to: PortOf, both_ways: bool, force: bool) -> Result<(), String> {
         let _turn = lock(&self.turn);
         self.check_nobody_primary_of([from.device, to.device].into(), force, "makes the link")?;
@@ -742,7 +799,11 @@ impl Devices {
         Ok(())
     }
 
-    /// Removes the link that begins at a port, and the one back if asked to.
+    /// Removes the link that begins at a port, and with `both_ways` the reverse one.
+    ///
+    /// # Errors
+    /// If there is no such link, a controller is primary, or the change cannot be stored; then the links are created
+    /// again.
     pub fn unchain(&self, from: PortOf, both_ways: bool, force: bool) -> Result<(), String> {
         let _turn = lock(&self.turn);
         let to = self.switch.links().into_iter().find(|link| link.from == from).map(|link| link.to);
@@ -769,7 +830,7 @@ impl Devices {
         Ok(())
     }
 
-    /// Replicas with backups follow what is there.
+    /// Tells the control plane of changed links: replicas with backup ports choose a port by them.
     fn links_changed(&self, from: PortOf, to: PortOf) {
         self.handle.with(|control| [from, to].into_iter().for_each(|end| control.links_changed(end.device)));
     }

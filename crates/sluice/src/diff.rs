@@ -1,6 +1,7 @@
-//! `sluice diff OLD.p4 NEW.p4`: what of a running switch's state stays when one program takes the other's place.
+//! `sluice diff OLD.p4 NEW.p4`: the state of a running switch that would be kept if the new program replaced the old
+//! one.
 //!
-//! The same comparison decides when it happens (`control::compare`). Exit code 1 when a program is wrong.
+//! `sluice load` makes the same comparison (`control::compare`). Exit code 1 when a program is wrong.
 
 use crate::compile::CompileArgs;
 use anyhow::{Context, Result};
@@ -25,7 +26,10 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs it.
+/// Runs `sluice diff`.
+///
+/// # Errors
+/// If a file cannot be read.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let (Some(old), Some(new)) = (args.compile.compile_program(&args.old)?, args.compile.compile_program(&args.new)?)
     else {

@@ -1,5 +1,6 @@
-//! `sluice multicast`, `clone`, `member`, `group`, `value-set`, `digest`: shows and changes entities of a running switch that are
-//! identified by a number or a name. All are alike: what differs is in the crate `entities`.
+//! `sluice multicast`, `clone`, `member`, `group`, `value-set`, `digest`: show and change entities of a running switch
+//! that have a number or a name. The commands share this code; the differences between the kinds are in the crate
+//! `entities`.
 
 use crate::changes::{Doing, WriterArgs, apply, refuse};
 use crate::complete;
@@ -55,15 +56,18 @@ enum EntityCommand {
     },
 }
 
-/// A kind of entities on the command line.
+/// A kind of entity on the command line.
 pub struct Word {
-    /// As `entities::Kind::noun`.
+    /// The noun, as of `entities::Kind::noun`.
     pub noun: &'static str,
-    /// The word that begins its lines.
+    /// The keyword of its lines.
     pub keyword: &'static str,
 }
 
-/// Runs it.
+/// Runs the command of a kind.
+///
+/// # Errors
+/// If no switch answers, or it does not give the right to write.
 pub fn main(args: &Args, word: &Word) -> Result<ExitCode> {
     let (verb, line) = match &args.command {
         EntityCommand::Show { name } => return show(args, word, name.as_deref()),
@@ -79,8 +83,8 @@ pub fn main(args: &Args, word: &Word) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// What may be forgotten in lines about groups and sessions: P4Runtime allows those without ports, and nothing comes of packets
-/// that are sent there.
+/// Returns the multicast groups and clone sessions of the lines that have no ports, for a warning: P4Runtime allows
+/// them, and packets sent to them are dropped.
 fn without_ports(word: &Word, words: &[String]) -> Vec<String> {
     let text = words.join(" ");
     let lines = text.lines().map(|line| match line.trim_start().split_once(char::is_whitespace) {

@@ -1,4 +1,5 @@
-//! `sluice explain CODE`: what a diagnostic's code means, with a wrong and a right program. Without a code, the list of all.
+//! `sluice explain CODE`: explains a diagnostic's code, with a wrong and a right program. Without a code, lists all
+//! codes.
 
 use crate::complete;
 use anyhow::Result;
@@ -19,7 +20,7 @@ pub struct Args {
     output: crate::output::JsonArgs,
 }
 
-/// Runs it.
+/// Runs `sluice explain`. Never `Err`: an unknown code is exit code 1.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let found: Vec<Vec<&explain::Entry>> = args.codes.iter().map(|code| entries(code)).collect();
     let code = ExitCode::from(u8::from(found.iter().any(Vec::is_empty)));
@@ -57,8 +58,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// The entries that a word means: one by its code, leading zeros left out or not, or those that share a number. A code may be
-/// pasted as messages have it: `error[E0301]`.
+/// Returns the entries that a word selects: one by its code, with or without leading zeros, or those with this number.
+/// A code may be pasted from a message: `error[E0301]`.
 fn entries(word: &str) -> Vec<&'static explain::Entry> {
     let word = word.split_once('[').map_or(word, |(_, rest)| rest).trim_matches(|c: char| !c.is_ascii_alphanumeric());
     let (kind, digits) = match word.split_at_checked(1) {
@@ -86,7 +87,7 @@ mod tests {
         for word in ["E0305", "e0305", "E305", "305", "0305", "error[E0305]", "[E0305]:"] {
             assert_eq!(codes(word), ["E0305"], "{word}");
         }
-        // An error and a warning of one number.
+        // An error and a warning share a number.
         let both = explain::entries()
             .iter()
             .find(|e| e.code.starts_with('W') && !entries(&format!("E{}", &e.code[1..])).is_empty());

@@ -1,4 +1,5 @@
-//! Files and standard input that commands read, within limits: what never ends (`/dev/zero`) is refused early, and not when memory is used up.
+//! Reads files and standard input within limits, so that an endless input (`/dev/zero`) is refused early and not when
+//! memory is exhausted.
 //!
 //! Programs have limits of their own (`frontend`). Tests: below.
 
@@ -7,17 +8,17 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Read};
 use std::path::Path;
 
-/// Of a file of entries, packets or a script: room for forty million lines of 100 bytes.
+/// The limit for files of entries or packets and for scripts: 4 GiB, forty million lines of 100 bytes.
 const TEXT_BYTES_MAX: u64 = 4 << 30;
-/// Of anything else: objects of BPF programs and P4 sources, which have a few megabytes at most.
+/// The limit for everything else, 64 MiB: BPF objects and P4 sources have a few megabytes at most.
 const OBJECT_BYTES_MAX: u64 = 64 << 20;
-/// How much is read before what has come is looked at.
+/// How much is read at a time, in bytes, before it is checked.
 const PIECE: u64 = 1 << 20;
 
-/// A file's text; `-` is standard input.
+/// Returns a file's text; `-` is standard input.
 ///
 /// # Errors
-/// If it cannot be read, is no text, or is longer than four gigabytes.
+/// If it cannot be read, is not UTF-8, contains a zero byte, or is longer than 4 GiB.
 pub fn text(file: &Path) -> Result<String> {
     if file == Path::new("-") {
         return text_of(std::io::stdin().lock()).context("cannot read standard input");
@@ -25,10 +26,10 @@ pub fn text(file: &Path) -> Result<String> {
     File::open(file).and_then(text_of).with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// A file's bytes.
+/// Returns a file's bytes.
 ///
 /// # Errors
-/// If it cannot be read, or is longer than 64 megabytes.
+/// If it cannot be read, or is longer than 64 MiB.
 pub fn bytes(file: &Path) -> Result<Vec<u8>> {
     File::open(file)
         .and_then(|from| bytes_of(from, OBJECT_BYTES_MAX))

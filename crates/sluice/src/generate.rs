@@ -1,7 +1,8 @@
 //! `sluice generate`: manual pages and shell completions, for packages.
 //!
-//! Both are made from the same description of the command line that parses it, so they cannot differ from it. Hidden from
-//! `--help`: whoever installs the package finds the results where `man` and the shell look. Tests: `generate/tests.rs`.
+//! Both are derived from the description that parses the command line, so they cannot disagree with it. The command is
+//! hidden from `--help`: users of a package find its results where `man` and the shell look. Tests:
+//! `generate/tests.rs`.
 
 use anyhow::{Context, Result};
 use clap::{Command, ValueEnum};
@@ -28,7 +29,7 @@ enum What {
     Completions,
 }
 
-/// Writes the files.
+/// Runs `sluice generate`: writes the files.
 ///
 /// # Errors
 /// The folder or a file cannot be written.
@@ -46,7 +47,7 @@ fn manual_pages(command: Command, folder: &Path) -> Result<()> {
         .with_context(|| format!("cannot write manual pages to {}", folder.display()))
 }
 
-/// The files register the command itself as the completer: so names of the running switch complete, too.
+/// Writes files that register the command itself as the completer, so that names of the running switch complete too.
 fn completions(folder: &Path) -> Result<()> {
     let shells = clap_complete::env::Shells::builtins();
     for (shell, file) in [("bash", "sluice.bash"), ("zsh", "_sluice"), ("fish", "sluice.fish")] {

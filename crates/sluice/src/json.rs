@@ -1,12 +1,13 @@
 //! Diagnostics as JSON, one object per line, for editors and scripts (`sluice check --format json`).
 //!
-//! The fields are an interface: they are added to, never renamed. `file`, `line`, `column` (from 1, in characters) are
-//! absent when there is no place; `end_line`, `end_column` are one past the last character.
+//! The fields are a stable interface: fields may be added, never renamed. `file`, `line`, `column` (from 1, in
+//! characters) are absent when the diagnostic has no position; `end_line`, `end_column` are one past the last
+//! character.
 
 use base::{Diagnostic, SourceMap, Span, diag::Severity};
 use serde_json::{Map, Value, json};
 
-/// One line, without its end.
+/// Returns a diagnostic as one line, without the newline.
 pub fn line(diagnostic: &Diagnostic, sources: &SourceMap) -> String {
     let mut object = Map::new();
     let severity = match diagnostic.severity {

@@ -1,10 +1,10 @@
-//! `sluice listen`: what a running switch tells its controller: digest messages, idle entries, packets.
+//! `sluice listen`: prints what a running switch sends to its controller: digest messages, idle entries, packets.
 //!
-//! The switch tells the primary, so the command is that as long as it runs: while a controller is, only with a higher
-//! `--election-id`, which takes its place. Lists of digest messages are acknowledged.
+//! The switch sends these to the primary client only, so the command is primary while it runs. If another client is,
+//! that takes a higher `--election-id`, which demotes the other. Digest lists are acknowledged.
 //!
-//! What cannot come by the program is said at once, and nothing is waited for if that is all. Packets always can: any program can
-//! send to the controller's port.
+//! Messages that the program cannot produce are reported at once; if nothing else was requested, the command ends.
+//! Packets are always possible, because any program can send to the controller's port.
 
 use crate::changes::WriterArgs;
 use crate::complete;
@@ -41,7 +41,10 @@ pub struct Args {
     count: Option<u64>,
 }
 
-/// Runs it.
+/// Runs `sluice listen`.
+///
+/// # Errors
+/// If no switch answers, or the command does not become primary.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let (client, names) = args.writer.connect()?;
     let digests = args.digests.iter().map(|name| names.digest_id(name)).collect::<Result<Vec<u32>, _>>();
@@ -79,7 +82,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         (false, false) => {}
     }
     lacks.iter().for_each(|what| eprintln!("sluice: {what}"));
-    // Whoever waits at a terminal, or for less than was asked for, is told for what.
+    // Say what the command waits for, at a terminal or if that is less than was requested.
     if !args.writer.output.json && (!lacks.is_empty() || std::io::stderr().is_terminal()) {
         let kinds = [
             (!asked.is_empty()).then_some("digest messages"),

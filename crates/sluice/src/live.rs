@@ -1,14 +1,15 @@
 //! The server's side of `sluice trace` on a running switch.
 //!
-//! A packet is traced by the interpreter, on the program as lowered from the running text and on a snapshot of the running
-//! tables: workers do nothing for it but copy frames while one is waited for. What counts and changes in a trace is the
-//! snapshot's, so the switch does not count the packet twice, and a frame that is given does not leave it.
+//! The interpreter traces a packet, on the running program's IR as lowered and on a snapshot of the running tables.
+//! Workers only copy frames, while a trace waits for one. Counters and registers change in the snapshot alone, so the
+//! switch does not count the packet twice; a frame given by the user does not leave the switch.
 //!
-//! A *tree* has one trace for each member that a selector could choose, and for each way that a random number could send the
-//! packet (`live/draws.rs`). Which groups and draws decide is known from the run itself: a run whose group has several members
-//! is done again for each of them alone. Copies of multicast and clones are in every trace.
+//! A *tree* has one trace for each member that a selector could choose, and for each outcome of a random number that
+//! sends the packet along another path (`live/draws.rs`). The run itself shows which groups and draws matter: a run
+//! that meets a group of several members is repeated once per member. Copies by multicast and clones appear in every
+//! trace.
 //!
-//! Threads: the request's. Tests: `live/tests.rs`.
+//! Threads: that of the request. Tests: `live/tests.rs`.
 
 mod draws;
 mod packet_filter;
@@ -37,15 +38,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Most traces of one tree.
+/// The most traces of one tree.
 pub const OUTCOMES_MAX: usize = 256;
-/// Most runs to find them.
+/// The most runs for one tree.
 const RUNS_MAX: usize = 4096;
 
 /// Traces packets through a running program.
 pub struct Tracer {
     pipeline: Arc<Pipeline>,
-    /// As lowered.
+    /// The IR as lowered.
     program: Arc<Program>,
     sources: SourceMap,
     filter: Filter,
@@ -54,49 +55,49 @@ pub struct Tracer {
     ports: Option<Ports>,
 }
 
-/// Where a device's packets can leave the switch.
+/// The ports of a device.
 #[derive(Clone, Debug, Default)]
 pub struct Ports {
-    /// Ports, the controller's and ends of links included.
+    /// All port numbers, including the controller's and the ends of links.
     pub there: BTreeSet<u32>,
-    /// Those of them that the operator has taken out of service.
+    /// The ports that the operator has taken out of service.
     pub out_of_service: BTreeSet<u32>,
 }
 
 impl Ports {
-    /// Why what is sent by a port does not leave, as the counters say.
+    /// Returns the drop counter's name if a packet cannot leave by a port.
     fn problem(&self, port: u32) -> Option<String> {
         if self.out_of_service.contains(&port) {
             return Some(format!("{} ({port})", RuntimeDrop::PortDown.name()));
         }
         match self.there.contains(&port) {
             true => None,
-            // Port 0 is what `egress_spec` says where the program chose none.
+            // `egress_spec` is 0 when the program has not set it.
             false if port == 0 => Some(RuntimeDrop::NoPortChosen.name().to_string()),
             false => Some(format!("{} ({port})", RuntimeDrop::NoSuchPort.name())),
         }
     }
 }
 
-/// The runs of one packet, what is sent, and why nothing is.
+/// The runs of one packet, the frames sent, and the reasons for drops.
 pub type Runs = (Vec<(EntryKind, Trace)>, Vec<Sent>, Vec<String>);
 
-/// What one packet did.
+/// The result of tracing one packet once.
 struct Traced {
     response: pb::TraceResponse,
-    /// Tables whose entries named a group: the profile, and the group.
+    /// The groups that matched entries name, each with its profile.
     groups: Vec<(ExternId, u32)>,
     traces: Vec<(EntryKind, Trace)>,
-    /// From where to where random numbers were drawn.
+    /// The ranges of the random numbers drawn, `(low, high)`, in order.
     asked: Vec<(u64, u64)>,
 }
 
-/// What is fixed in a run of a tree.
+/// The choices fixed for one run of a tree.
 #[derive(Clone, Default)]
 struct Choices {
-    /// A group and its only member.
+    /// The profile, group and its chosen member.
     members: Vec<(ExternId, u32, GroupMember)>,
-    /// Random numbers, in the order in which they are drawn.
+    /// The chosen random numbers, in the order of the draws.
     drawn: Vec<draws::Way>,
 }
 
@@ -107,7 +108,11 @@ impl Choices {
 }
 
 impl Tracer {
-    /// For the program that runs from this text, by this name; of frames that both filters want.
+    /// Returns a tracer for the running program, compiled again from its text, and for frames that pass both filters.
+    /// `now_us` is the packets' time in microseconds.
+    ///
+    /// # Errors
+    /// If the program cannot be compiled, or `filter` is wrong.
     pub fn new(
         (compiler, options): (&Compiler, &Options),
         pipeline: Arc<Pipeline>,
@@ -125,12 +130,13 @@ impl Tracer {
         Ok(Tracer { pipeline, program, sources: compiled.sources, filter, packet_filter, now_us, ports: None })
     }
 
-    /// The same, for a device that has these ports: what is sent by others is dropped.
+    /// Sets the device's ports: packets sent to others are shown as dropped.
     pub fn with_ports(self, ports: Ports) -> Tracer {
         Tracer { ports: Some(ports), ..self }
     }
 
-    /// Whether the filter wants a frame: by what the parser extracts from it, on empty tables.
+    /// Whether a frame passes the filters, which see the headers that the parser extracts. The frame is run on empty
+    /// tables for that.
     pub fn wants(&self, port: u32, frame: &[u8]) -> bool {
         if !self.packet_filter.accepts(frame) {
             return false;
@@ -144,7 +150,11 @@ impl Tracer {
         self.filter.accepts(port, frame.len() as u64, events.iter().map(|step| &step.event))
     }
 
-    /// All traces of a frame: one, or with `tree` one for each choice.
+    /// Returns the traces of a frame: one, or with `tree` one for each combination of choices, at most
+    /// [`OUTCOMES_MAX`].
+    ///
+    /// # Errors
+    /// If the program cannot have the port, or the tables cannot be copied.
     pub fn trace(&self, port: u32, frame: &[u8], tree: bool) -> Result<Vec<pb::TraceResponse>, String> {
         if let Some(problem) = port_problem(&self.program, port) {
             return Err(problem);
@@ -164,7 +174,8 @@ impl Tracer {
             }
             let mut traced = self.one(&base, &fixed, Some(Draws::given(fixed.draws())), port, frame);
             runs += 1;
-            // Draws first: which groups there are may depend on them. What a choice did not lead to is told below.
+            // Draws first, because they may decide which groups are met. Choices that a run did not meet are left out
+            // by `told`.
             if let Some(&(low, high)) = traced.asked.get(fixed.drawn.len()) {
                 let budget = RUNS_MAX.saturating_sub(runs).min(draws::RUNS_MAX);
                 let mut way = |value: u64| {
@@ -204,7 +215,10 @@ impl Tracer {
         Ok(done)
     }
 
-    /// The runs of a frame step by step, what is sent, and why nothing is.
+    /// Runs a frame on a snapshot of the tables and returns every step.
+    ///
+    /// # Errors
+    /// As [`Tracer::trace`].
     pub fn runs(&self, port: u32, frame: &[u8]) -> Result<Runs, String> {
         if let Some(problem) = port_problem(&self.program, port) {
             return Err(problem);
@@ -213,12 +227,12 @@ impl Tracer {
         Ok(self.run(Arc::new(state), None, port, frame))
     }
 
-    /// The program as lowered, with the texts that it came from.
+    /// Returns the IR as lowered, with its source texts.
     pub fn program(&self) -> (&Program, &SourceMap) {
         (&self.program, &self.sources)
     }
 
-    /// The choices that a run has met.
+    /// Describes the choices that a run has met.
     fn told(&self, fixed: &Choices, traced: &Traced) -> Vec<String> {
         let met = fixed.members.iter().filter(|(p, g, _)| traced.groups.contains(&(*p, *g)));
         let members = met.map(|(profile, group, member)| {
@@ -258,7 +272,7 @@ impl Tracer {
         (output.take_traces(), sent, dropped)
     }
 
-    /// A run with some choices made; with random numbers that are given, or drawn.
+    /// Runs a frame with the given choices fixed. With `draws`, random numbers come from there.
     fn one(&self, base: &State, fixed: &Choices, draws: Option<Draws>, port: u32, frame: &[u8]) -> Traced {
         let state = base.fork();
         for (profile, group, member) in &fixed.members {
@@ -275,7 +289,7 @@ impl Tracer {
         Traced { response, groups, traces, asked }
     }
 
-    /// The groups that entries of lookups named.
+    /// Returns the groups named by the entries that the run's lookups matched.
     fn groups<'a>(&self, state: &State, events: impl Iterator<Item = &'a Event>) -> Vec<(ExternId, u32)> {
         let mut groups = Vec::new();
         for event in events {
@@ -293,7 +307,7 @@ impl Tracer {
     }
 
     fn entry(&self, state: &State, table: TableId, keys: &[base::Bits]) -> EntryAction {
-        // A lookup changes nothing that counts here: the state is the trace's own.
+        // The state belongs to this trace, so what a lookup counts does not matter.
         match state.lookup(table, keys, &[]).matched {
             Some(entry) => entry.action,
             None => state.default_action(table),
@@ -301,7 +315,7 @@ impl Tracer {
     }
 }
 
-/// A run through one of the program's ways in, as the protocol has it.
+/// Converts a run through one entry point into its protocol message.
 pub fn run(entry: EntryKind, trace: &Trace, sources: &SourceMap, form: Form) -> Run {
     let copy = matches!(entry, EntryKind::Egress | EntryKind::Deparse);
     Run {

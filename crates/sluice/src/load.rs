@@ -1,7 +1,7 @@
-//! `sluice load NEW.p4`: another program on a running switch, which keeps forwarding and keeps what fits of its state; under a
-//! device id that is not there yet, a device of its own beside the others.
+//! `sluice load NEW.p4`: replaces the program of a running switch, which keeps forwarding and keeps compatible state;
+//! under a device id that does not exist, creates another device.
 //!
-//! Exit code 1 when the program is wrong or the switch refuses it, 2 when nothing listens.
+//! Exit code 1 when the program is wrong or the switch refuses it, 2 when no switch answers.
 
 use crate::compile::ProgramArgs;
 use crate::stats::ServerArgs;
@@ -42,7 +42,10 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs it.
+/// Runs `sluice load`.
+///
+/// # Errors
+/// If the file cannot be read, or no switch answers.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let path = &args.program.program;
     let Some(compiled) = args.program.compile.compile_program(path)? else { return Ok(ExitCode::from(1)) };

@@ -1,11 +1,13 @@
-//! Where a switch's Unix socket is: `sluice run` makes it there, and the other commands find it there by the port of `--grpc`.
+//! The path of a switch's Unix socket: `sluice run` creates it there, and other commands find it by the port of
+//! `--grpc`.
 //!
 //! | | |
 //! | --- | --- |
-//! | folder | `$SLUICE_RUNTIME_DIR`, if set; else the first of these that can be used: `/run/sluice`, `$XDG_RUNTIME_DIR/sluice`, `/tmp/sluice-UID` |
-//! | name | `admin.sock` of the switch whose P4Runtime is on port 9559, or nowhere; else `admin-PORT.sock` |
+//! | folder | `$SLUICE_RUNTIME_DIR`, if set; else the first usable one of those below |
+//! | | `/run/sluice`, `$XDG_RUNTIME_DIR/sluice`, `/tmp/sluice-UID` |
+//! | name | `admin.sock` if P4Runtime is on port 9559 or off; else `admin-PORT.sock` |
 //!
-//! `/tmp` is everybody's, so a folder there is used only if it is this user's and nobody else can enter it.
+//! Everybody can write to `/tmp`, so a folder there is used only if this user owns it and nobody else can enter it.
 //!
 //! Tests: below, `tests/py/test_access.py`.
 
@@ -16,9 +18,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The port of P4Runtime that needs not be said.
+/// The default port of P4Runtime.
 pub const PORT: u16 = 9559;
-/// The address that needs not be said.
+/// The default address of P4Runtime.
 pub const ADDRESS: &str = "127.0.0.1:9559";
 
 fn folders() -> Vec<PathBuf> {
@@ -45,7 +47,7 @@ fn name(port: Option<u16>) -> String {
     }
 }
 
-/// Whether a folder can be trusted: those below `/tmp` only if they are this user's own.
+/// Whether a folder can be trusted: one below `/tmp` only if this user owns it and nobody else has access.
 fn is_ours(folder: &Path) -> bool {
     if folder != temporary() {
         return true;
@@ -54,7 +56,10 @@ fn is_ours(folder: &Path) -> bool {
         .is_ok_and(|found| found.is_dir() && found.uid() == uid() && found.mode() & 0o077 == 0)
 }
 
-/// Makes the socket of a switch whose P4Runtime is there: at a path, or where commands look for it.
+/// Creates a switch's socket at a path, or where commands look for it by P4Runtime's address.
+///
+/// # Errors
+/// If the socket is in use by another switch, or cannot be created in any folder.
 pub fn bind(path: Option<&Path>, grpc: Option<SocketAddr>) -> Result<Socket> {
     if let Some(path) = path {
         return Socket::bind(path).context("--admin: the socket cannot be made (--admin none does without)");
@@ -75,7 +80,7 @@ pub fn bind(path: Option<&Path>, grpc: Option<SocketAddr>) -> Result<Socket> {
         }
         match Socket::bind(&folder.join(name(grpc.map(|address| address.port())))) {
             Ok(socket) => return Ok(socket),
-            // Another switch's, or no place for a socket: elsewhere commands would not look for it first.
+            // Another switch's socket, or another file. A later folder would not help: commands look in this one first.
             Err(error) if matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::AlreadyExists) => {
                 anyhow::bail!(
                     "the admin socket cannot be made: {error}; --admin PATH chooses another, --admin none does without"
@@ -90,7 +95,8 @@ pub fn bind(path: Option<&Path>, grpc: Option<SocketAddr>) -> Result<Socket> {
     )
 }
 
-/// Where commands look for the socket of a switch that this port names although P4Runtime is nowhere; `None` if no folder can be used.
+/// Returns the path where commands look for the socket of a switch with this port, for a switch without P4Runtime;
+/// `None` if no folder can be used.
 pub fn path_for(port: u16) -> Option<PathBuf> {
     let usable = |folder: &PathBuf| {
         let mode = if *folder == temporary() { 0o700 } else { 0o755 };
@@ -100,7 +106,8 @@ pub fn path_for(port: u16) -> Option<PathBuf> {
     folders().into_iter().find(usable).map(|folder| folder.join(name(Some(port))))
 }
 
-/// Where the socket of a switch may be that listens on such an address of this machine; nowhere if it is another's.
+/// Returns the existing sockets that a switch with this P4Runtime address may have; none if the address is not of this
+/// machine.
 pub fn candidates(address: &str) -> Vec<PathBuf> {
     let Some((host, port)) = address.rsplit_once(':') else { return Vec::new() };
     let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();

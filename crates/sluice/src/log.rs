@@ -1,8 +1,10 @@
-//! What `sluice run` logs: what SLUICE_LOG says, and `sluice log` changes while the switch runs; and that command.
+//! The log of `sluice run`, whose filter is set by SLUICE_LOG and changed at run time by `sluice log`; and that
+//! command.
 //!
-//! A filter is a level for all of the switch's own crates, levels of single targets, or both: `info`, `warn,control=debug`. Other crates
-//! log from `warn` up unless they are named: the code generator logs every function at `info`. Anything else is refused with what is
-//! right, before the switch starts. Tests: below, `tests/py/test_operations.py`.
+//! A filter is a level for all of the switch's own crates, levels of single targets, or both: `info`,
+//! `warn,control=debug`. Other crates log from `warn` up unless they are named, because the code generator logs every
+//! function at `info`. A wrong filter is refused before the switch starts, with the valid form. Tests: below,
+//! `tests/py/test_operations.py`.
 
 use crate::stats::ServerArgs;
 use anyhow::{Result, bail};
@@ -17,12 +19,12 @@ use tracing_subscriber::{EnvFilter, Registry};
 
 const VARIABLE: &str = "SLUICE_LOG";
 const DEFAULT: &str = "info";
-/// What a filter may say, from the least to the most.
+/// The levels of a filter, from least to most verbose.
 pub const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-/// What this program is made of: packages with `name` and `version`, and those of others with `source`.
+/// The lock file, which lists all crates of this program; only those from elsewhere have a `source`.
 const LOCK: &str = include_str!("../../../Cargo.lock");
 
-/// The crates that it is made of, and whether they are our own.
+/// Returns all crates of this program, and for each whether it belongs to this workspace.
 fn crates() -> impl Iterator<Item = (String, bool)> {
     LOCK.split("[[package]]").skip(1).filter_map(|package| {
         let name = package.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'))?;
@@ -45,7 +47,10 @@ pub struct Args {
     output: crate::output::JsonArgs,
 }
 
-/// Runs the command.
+/// Runs `sluice log`.
+///
+/// # Errors
+/// If no switch answers.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let filter = args.filter.clone().unwrap_or_default();
     match args.server.connect()?.log(filter) {
@@ -59,7 +64,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Begins to log on stderr, as JSON or as text.
+/// Starts logging on stderr, as JSON or as text.
+///
+/// # Errors
+/// If the filter in SLUICE_LOG is wrong.
 pub fn init(json: bool) -> Result<()> {
     let filter = wanted();
     let directives = directives(&filter).map_err(|why| anyhow::anyhow!("{VARIABLE}: {why}"))?;
@@ -67,7 +75,7 @@ pub fn init(json: bool) -> Result<()> {
     let colour = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let lines = tracing_subscriber::fmt::layer().with_ansi(colour).with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(layer);
-    // Only a second start in one process fails, and then the first one's log serves.
+    // This fails only if the process already logs, and then that log is used.
     let started = match json {
         true => registry.with(lines.json()).try_init(),
         false => registry.with(lines).try_init(),
@@ -83,12 +91,15 @@ fn wanted() -> String {
     std::env::var(VARIABLE).ok().filter(|text| !text.is_empty()).unwrap_or_else(|| DEFAULT.to_string())
 }
 
-/// The filter in force.
+/// Returns the current filter.
 pub fn now() -> String {
     NOW.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Changes the filter.
+///
+/// # Errors
+/// If it is wrong, or the process does not log.
 pub fn set(filter: &str) -> Result<(), String> {
     let new = EnvFilter::new(directives(filter)?);
     let handle = IN_FORCE.get().ok_or("this process does not log")?;
@@ -97,12 +108,15 @@ pub fn set(filter: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Back to what the switch was started with.
+/// Restores the filter of SLUICE_LOG.
+///
+/// # Errors
+/// As [`set`].
 pub fn reset() -> Result<(), String> {
     set(&wanted())
 }
 
-/// What the library is told for a filter.
+/// Translates a filter into the directives of `tracing_subscriber`.
 fn directives(filter: &str) -> Result<String, String> {
     let wrong = |part: &str| {
         format!(

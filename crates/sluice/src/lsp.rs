@@ -18,7 +18,10 @@ pub struct Args {
     stdio: bool,
 }
 
-/// Serves until the editor says that it ends.
+/// Runs `sluice lsp`: serves until the editor ends the session.
+///
+/// # Errors
+/// If standard input or output fails.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let settings = ::lsp::Settings { include_dirs: args.include_dirs.clone(), defines: args.defines.clone() };
     ::lsp::serve_stdio(settings).map_err(|error| anyhow!("the editor's session ended: {error}"))?;

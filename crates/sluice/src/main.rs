@@ -1,9 +1,9 @@
 //! The `sluice` command.
 //!
-//! One file per subcommand; each returns its exit code. Exit codes: 0 done, 1 the input is wrong (diagnostics or failed
-//! expectations on stderr), 2 the command could not run (no such file, port, server).
+//! One file per subcommand; each returns its exit code: 0 done, 1 the input is wrong (diagnostics or failed
+//! expectations on stderr), 2 the command could not run (no such file, port, server), which is an `Err` of its `main`.
 
-/// A line about what the running switch does. Whoever started it may have stopped reading: the switch goes on.
+/// Prints a line about the running switch. Errors are ignored: if nobody reads its output any more, the switch goes on.
 macro_rules! announce {
     ($($line:tt)*) => {{
         use std::io::Write;
@@ -11,10 +11,11 @@ macro_rules! announce {
     }};
 }
 
-// The child process that compiles prints what was rendered for its parent, or that it has no memory.
+// Declared before the macros below: the child process prints for its parent, and says when memory is exhausted.
 mod compiler;
 
-// In the modules below these stand for the standard library's: whatever is printed, names in it do not steer the terminal.
+// In the modules below these macros replace the standard library's: they escape control characters, so that no name can
+// control the terminal.
 macro_rules! print {
     ($($text:tt)*) => { std::print!("{}", crate::output::visible(&format!($($text)*))) };
 }
@@ -85,7 +86,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
 
-/// A write of the control plane is mostly small allocations, made in one thread and freed in another.
+/// mimalloc, because writes of the control plane make many small allocations in one thread that another thread frees.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -246,10 +247,11 @@ enum Command {
     CompileChild,
 }
 
-/// The commands that are about what the compiler makes: their help lists its optimisations.
+/// The commands whose help lists the optimisations.
 const ABOUT_COMPILING: &[&str] = &["check", "bench"];
 
-/// The command line. Options that many commands have are described at length where they are what the command is about.
+/// Returns the command line. `--without`, which many commands have, is described in full only for those of
+/// [`ABOUT_COMPILING`].
 fn command() -> clap::Command {
     Cli::command().mut_subcommands(|command| {
         let without = command.get_arguments().any(|arg| arg.get_id() == "without");
@@ -268,7 +270,7 @@ fn main() -> ExitCode {
     if let Some(code) = bmv2::called_as(std::env::args_os()) {
         return code;
     }
-    // The shell asks for completions by an environment variable; nothing else happens then.
+    // Shell completion is requested by an environment variable; the process then exits.
     clap_complete::CompleteEnv::with_factory(command).complete();
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
     let result = match cli.command {
@@ -329,6 +331,9 @@ fn main() -> ExitCode {
 }
 
 /// Runs `sluice run` with these arguments.
+///
+/// # Errors
+/// If the arguments are wrong, or as of `run::main`.
 fn run_with(args: &[String]) -> anyhow::Result<ExitCode> {
     let line = ["sluice", "run"].into_iter().chain(args.iter().map(String::as_str));
     match Cli::from_arg_matches(&command().try_get_matches_from(line)?)?.command {
@@ -337,8 +342,9 @@ fn run_with(args: &[String]) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Rust ignores SIGPIPE and makes output that cannot be written a panic. A reader that has gone is no error for what it was
-/// told before; a full disk is one, and so are diagnostics that nobody gets: they may say why the program is refused.
+/// Sets a panic hook that ends the command quietly when its output cannot be written: Rust ignores SIGPIPE and panics
+/// in `print!`. A closed pipe on stdout is exit code 0, another error (a full disk) 2. An error on stderr is always 2,
+/// because the lost diagnostics may say why a program is refused.
 fn end_quietly_without_output() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,8 +1,8 @@
-//! What `sluice run --metrics` serves: all counters of the switch as OpenMetrics text, for Prometheus; `grpc::metrics` makes the older
-//! text format of it for who asks for that.
+//! `sluice run --metrics`: all counters of the switch as OpenMetrics text, for Prometheus. `grpc::metrics` converts it
+//! to the older text format for clients that ask for that.
 //!
-//! The names and labels are an interface: they are added to, never renamed; `docs/operations.md` lists them. Counters run
-//! from the start of the switch, those of tables from the first program that had the table; nothing is kept here, each
+//! Names and labels are a stable interface, listed in `docs/operations.md`: they may be added, never renamed. Counters
+//! run from the start of the switch, those of a table from the first program that had it. Nothing is stored here; each
 //! request reads the switch.
 //!
 //! Tests: at the end of the file.
@@ -18,25 +18,25 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 
-/// What is told.
+/// The values to export.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// Ports, tables, drops, workers, code.
+    /// The state of ports, tables, drops, workers, code.
     pub stats: AdminStats,
-    /// `(method, code, calls)`.
+    /// RPC counters as `(method, code, calls)`.
     pub rpcs: Vec<(String, String, u64)>,
     /// Messages for controllers that were not read in time.
     pub lost_events: grpc::LostEvents,
 }
 
-/// The text.
+/// Returns the OpenMetrics text.
 pub fn text(observed: Observed) -> String {
     let mut registry = Registry::with_prefix("sluice");
     registry.register_collector(Box::new(Snapshot(observed)));
     let mut text = String::new();
     match prometheus_client::encoding::text::encode(&mut text, &registry) {
         Ok(()) => text,
-        // Strings take everything.
+        // Writing to a string does not fail.
         Err(fmt::Error) => String::new(),
     }
 }
@@ -46,7 +46,7 @@ struct Snapshot(Observed);
 
 type Labels = Vec<(&'static str, String)>;
 
-/// One family: its name, what it is, and a value for each set of labels, or one without labels.
+/// Writes one metric family: its name, its help text, and a value for each set of labels, or one value without labels.
 fn family<M: EncodeMetric>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -55,7 +55,7 @@ fn family<M: EncodeMetric>(
 ) -> fmt::Result {
     let mut values = values.into_iter().peekable();
     let Some(kind) = values.peek().map(|(_, metric)| metric.metric_type()) else { return Ok(()) };
-    // The library writes the unit behind the name.
+    // The library appends the unit to the name.
     let units = [Unit::Seconds, Unit::Bytes];
     let named = units.iter().find_map(|unit| Some((name.strip_suffix(&format!("_{}", unit.as_str()))?, unit)));
     let (name, unit) = named.map_or((name, None), |(name, unit)| (name, Some(unit)));
@@ -70,7 +70,7 @@ fn family<M: EncodeMetric>(
     Ok(())
 }
 
-/// A label's value as the format wants it, which the library leaves to its users.
+/// Escapes a label's value, which the library does not do.
 fn escaped(value: &str) -> String {
     value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
 }
@@ -126,7 +126,7 @@ impl Collector for Snapshot {
     }
 }
 
-/// Whose port it is, its number, and what it is bound to.
+/// Returns a port's labels: its P4Runtime device, number, network device and kind.
 fn port(p: &pb::Port) -> Labels {
     let id = ("device_id", p.device_id.to_string());
     vec![id, ("port", p.number.to_string()), ("device", p.name.clone()), ("kind", p.kind.clone())]
@@ -222,17 +222,17 @@ fn queues(e: &mut DescriptorEncoder<'_>, stats: &AdminStats) -> fmt::Result {
     family(e, "queue_wait_seconds", "How long sent packets have waited in the queue", waits)
 }
 
-/// How long packets waited, as a histogram.
+/// A histogram of queueing delays, in seconds.
 struct Waits {
     sum: f64,
     count: u64,
-    /// Upper bounds, and packets between each and the one before.
+    /// Upper bounds, each with the packets between it and the previous one.
     buckets: Vec<(f64, u64)>,
 }
 
 impl Waits {
     fn of(queue: &pb::QueueCounters) -> Waits {
-        // 1, 2, 5 from 1 us to 5 s; longer times are in the last one.
+        // Bounds at 1, 2, 5 per decade from 1 us to 5 s; longer delays are in the last bucket.
         let decades = (3..10).flat_map(|exponent| [1, 2, 5].map(|digit| digit * 10u64.pow(exponent)));
         let mut bounds: Vec<(u64, u64)> = decades.chain([u64::MAX]).map(|bound_ns| (bound_ns, 0)).collect();
         for waited in &queue.waited {
@@ -288,7 +288,7 @@ fn links(e: &mut DescriptorEncoder<'_>, links: &[pb::Link]) -> fmt::Result {
     family(e, "link_bytes", "Bytes that went from one device to another", of(|l| l.bytes))
 }
 
-/// What is counted only while somebody watches.
+/// Writes the counters that exist only while the switch is watched.
 fn watched(e: &mut DescriptorEncoder<'_>, watched: &pb::Watched) -> fmt::Result {
     let action = |a: &pb::Action| {
         let id = ("device_id", a.device_id.to_string());
@@ -303,7 +303,7 @@ fn watched(e: &mut DescriptorEncoder<'_>, watched: &pb::Watched) -> fmt::Result 
     family(e, "part_cycles", "Where cycles went while somebody watched, estimated from samples", parts)
 }
 
-/// Where cycles go, and how many went there.
+/// A use of a worker's cycles: its name, and the function that reads it.
 type Part = (&'static str, fn(&pb::Worker) -> u64);
 
 fn workers(e: &mut DescriptorEncoder<'_>, workers: &[pb::Worker]) -> fmt::Result {
@@ -425,7 +425,8 @@ mod tests {
         lint(&grpc::metrics::plain(&text));
     }
 
-    /// What `promtool check metrics` asks for: help for each family, counters and nothing else with `_total`, base units.
+    /// Checks what `promtool check metrics` checks: help for each family, `_total` on counters and nothing else, base
+    /// units.
     fn lint(text: &str) {
         let families: Vec<(&str, &str)> =
             text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();

@@ -1,15 +1,17 @@
-//! A publisher of nanomsg: bmv2's tools get digest messages from it (`thrift_service::Learning`) and the event stream
-//! (`bmv2/observe/events.rs`).
+//! A nanomsg publisher (PUB socket): bmv2's tools get digest messages from it (`thrift_service::Learning`) and the
+//! event stream (`bmv2/observe/events.rs`).
 //!
-//! Both ends of a connection begin with a greeting of 8 bytes: 0, `SP`, 0, the socket's type (16 bits), 0, 0. After that the publisher
-//! sends messages: their length (64 bits) and their bytes, on a local socket behind a byte 1. A subscriber sends nothing: topics are
-//! chosen at its end.
+//! Both ends of a connection begin with a greeting of 8 bytes: 0, `SP`, 0, the socket's type (16 bits), 0, 0. Then the
+//! publisher sends messages, each as its length (64 bits, big-endian) and its bytes; on a local socket a byte 1
+//! precedes each. A subscriber sends nothing after its greeting, because topics are filtered at its end.
 //!
-//! A subscriber that does not read loses messages, as with nanomsg: [`BACKLOG_BYTES_MAX`] wait for it, and messages leave whole or not
-//! at all. At most [`SUBSCRIBERS_MAX`] are connected; a further one gets the place of one of the peer that has most (`places`). Who does
-//! not greet within [`PATIENCE`] has none.
+//! A subscriber that does not read loses messages, as with nanomsg: up to [`BACKLOG_BYTES_MAX`] are queued for it, and
+//! messages are sent whole or not at all. At most [`SUBSCRIBERS_MAX`] are connected; a further one replaces a
+//! connection of the peer that has most (`places`). A peer that does not send its greeting within [`PATIENCE`] is
+//! disconnected.
 //!
-//! Threads: one, which calls [`Publisher::publish`] again and again; nothing blocks. Tests: below, `tests/py/test_thrift.py`.
+//! Threads: one, which calls [`Publisher::publish`] periodically; nothing blocks. Tests: below,
+//! `tests/py/test_thrift.py`.
 //!
 //! Sources: the scalability protocols' mappings, sp-tcp-mapping-01 and sp-ipc-mapping-01, and sp-publish-subscribe-01.
 
@@ -25,25 +27,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Subscribers at a time.
+/// The most subscribers at a time.
 const SUBSCRIBERS_MAX: usize = 32;
-/// What waits for a subscriber.
+/// The most bytes queued for one subscriber.
 const BACKLOG_BYTES_MAX: usize = 1 << 20;
 /// How long a greeting may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections that are accepted in one round, so that a flood of them does not delay messages; twice the places there are.
+/// The most connections accepted in one call of [`Publisher::publish`], so that a flood of them does not delay
+/// messages; twice the number of places.
 const ACCEPTED_MAX: usize = 2 * SUBSCRIBERS_MAX;
-/// How often new subscribers are looked for.
+/// How often new connections are accepted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// One peer may have all places: it gives some to others when these come.
+/// One peer may have all places; it loses some when others connect.
 const LIMITS: Limits = Limits { connections: SUBSCRIBERS_MAX, per_peer: usize::MAX, handshakes: 0 };
 
 const GREETING: [u8; 8] = [0, b'S', b'P', 0, 0, PUBLISHER, 0, 0];
 const SUBSCRIBER_GREETING: [u8; 8] = [0, b'S', b'P', 0, 0, SUBSCRIBER, 0, 0];
 const PUBLISHER: u8 = 0x20;
 const SUBSCRIBER: u8 = 0x21;
-/// Before messages on local sockets.
+/// The byte in front of each message on local sockets.
 const MESSAGE: u8 = 1;
 
 /// Where subscribers connect: `ipc://PATH` or `tcp://ADDR:PORT`.
@@ -105,12 +108,12 @@ impl Stream {
 struct Subscriber {
     stream: Stream,
     since: Instant,
-    /// Of its greeting.
+    /// Bytes of its greeting that were received.
     greeted: usize,
-    /// What it has not taken yet.
+    /// Bytes not yet sent to it.
     backlog: Vec<u8>,
     place: Place,
-    /// Its place is another's.
+    /// Set when another connection has taken its place.
     is_cut: Arc<AtomicBool>,
 }
 
@@ -124,10 +127,10 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Listens. A local socket that nobody listens at is replaced; the new one is for this user alone.
+    /// Listens at an address. A stale local socket is replaced; the new one is accessible to this user only.
     ///
     /// # Errors
-    /// If the address cannot be listened on: why.
+    /// If the address cannot be listened on.
     pub fn bind(address: &Address) -> anyhow::Result<Publisher> {
         let listener = match address {
             Address::Tcp(address) => {
@@ -150,12 +153,13 @@ impl Publisher {
         })
     }
 
-    /// Whether anybody listens.
+    /// Whether there is a subscriber whose greeting is complete.
     pub fn is_heard(&self) -> bool {
         self.subscribers.iter().any(|subscriber| subscriber.greeted == GREETING.len())
     }
 
-    /// Sends messages to all who listen, and goes on with what they have not taken yet.
+    /// Sends messages to all subscribers, after whatever is still queued for them; also accepts connections, every
+    /// [`LOOK`].
     pub fn publish(&mut self, messages: &[Vec<u8>], now: Instant) {
         let is_due = self.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK);
         if is_due {
@@ -183,7 +187,7 @@ impl Publisher {
             let (stream, key) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
-                // Nobody comes, or there are no descriptors: later.
+                // No connection is waiting, or no descriptor is left; try again later.
                 Err(_) => return,
             };
             let is_cut = Arc::new(AtomicBool::new(false));
@@ -202,7 +206,7 @@ impl Publisher {
 }
 
 impl Subscriber {
-    /// Takes its greeting, sends what there is; false when the connection is over.
+    /// Reads the greeting, queues messages and sends; false when the connection has ended.
     fn go_on(&mut self, messages: &[Vec<u8>], now: Instant) -> bool {
         if self.is_cut.load(Ordering::Relaxed) || !self.listen(now) {
             return false;
@@ -220,7 +224,7 @@ impl Subscriber {
         self.flush()
     }
 
-    /// Reads its greeting, behind which it has nothing to say.
+    /// Reads the greeting; any byte after it is an error. False when the connection has ended.
     fn listen(&mut self, now: Instant) -> bool {
         let mut came = [0; GREETING.len()];
         let room = match GREETING.len() - self.greeted {
@@ -233,7 +237,7 @@ impl Subscriber {
                 let expected = SUBSCRIBER_GREETING.get(self.greeted..self.greeted + count);
                 self.greeted += count;
                 if self.greeted == GREETING.len() {
-                    // In use for as long as it listens.
+                    // A subscriber counts as active although it sends nothing.
                     self.place.activity().stay();
                 }
                 expected == Some(&came[..count])
@@ -245,7 +249,7 @@ impl Subscriber {
         }
     }
 
-    /// Sends what waits; false when the connection is over.
+    /// Sends queued bytes until the socket is full; false when the connection has ended.
     fn flush(&mut self) -> bool {
         let mut sent = 0;
         let is_open = loop {
@@ -279,7 +283,7 @@ mod tests {
         (folder, path, publisher)
     }
 
-    /// A connection that has said its greeting and read the other one.
+    /// Returns a connection after both greetings.
     fn subscribe(path: &Path, publisher: &mut Publisher, now: Instant) -> UnixStream {
         let mut stream = UnixStream::connect(path).expect("it listens");
         stream.write_all(&SUBSCRIBER_GREETING).expect("room");

@@ -1,9 +1,9 @@
-//! What systemd is told (`sd_notify(3)`, `Type=notify`): ready, alive, stopping.
+//! Notifications to systemd (`sd_notify(3)`, `Type=notify`): ready, alive, stopping.
 //!
-//! Alive is the switch only while every worker and every service thread makes progress (`heartbeat`): one that is stuck is
-//! named in the log, and the watchdog is not fed, so systemd restarts the service. Without systemd only the log says so.
-//! A thread of a single port's peers, or one that compiles code again, is only named: a peer that found how to stop its own
-//! thread would otherwise restart the switch.
+//! The watchdog is fed only while every vital thread makes progress (`heartbeat`): the workers and the service threads.
+//! A stuck thread is named in the log, and systemd restarts the service; without systemd there is only the log line.
+//! Threads that serve the peers of a single port or recompile code are not vital and only named: otherwise a peer that
+//! can block its own thread could restart the switch.
 //!
 //! Tests: below; `tests/py/test_systemd.py`; `datapath/tests/heartbeat.rs`.
 
@@ -11,25 +11,25 @@ use heartbeat::{Monitor, Stuck};
 use sd_notify::NotifyState;
 use std::time::{Duration, Instant};
 
-/// The service as systemd sees it.
+/// The service from systemd's point of view.
 pub struct Service {
-    /// How often to say that it is alive, and when that was done last.
+    /// The interval of feeding the watchdog, and the last time it was fed; `None` without a watchdog.
     alive: Option<(Duration, Instant)>,
     monitor: Monitor,
-    /// Those that the log has named.
+    /// Stuck threads that were logged.
     named: Vec<String>,
 }
 
 impl Service {
-    /// Says that it is ready.
+    /// Reports that the service is ready.
     pub fn ready(status: &str) -> Service {
         tell(&[NotifyState::Ready, NotifyState::Status(status)]);
-        // Twice within the time that systemd allows.
+        // Twice within systemd's timeout.
         let alive = sd_notify::watchdog_enabled().map(|time| (time / 2, Instant::now()));
         Service { alive, monitor: Monitor::default(), named: Vec::new() }
     }
 
-    /// Says that it is alive, when it is time to and all threads make progress.
+    /// Feeds the watchdog if it is due and all vital threads make progress.
     pub fn alive(&mut self) {
         let stuck = self.monitor.stuck();
         if !self.may_feed(&stuck) {
@@ -43,7 +43,7 @@ impl Service {
         }
     }
 
-    /// Names threads that have come to a standstill, and those that go on; whether none of the former is vital.
+    /// Logs threads that got stuck and those that recovered; returns whether no stuck thread is vital.
     fn may_feed(&mut self, stuck: &[Stuck]) -> bool {
         for Stuck { thread, since, is_vital } in stuck.iter().filter(|stuck| !self.named.contains(&stuck.thread)) {
             let so = if *is_vital { "the watchdog is not fed" } else { "the rest of the switch goes on" };
@@ -56,12 +56,12 @@ impl Service {
         !stuck.iter().any(|stuck| stuck.is_vital)
     }
 
-    /// Says that another process is the service from now on.
+    /// Reports that another process is the service from now on.
     pub fn hand_over(&self, pid: u32) {
         tell(&[NotifyState::MainPid(pid)]);
     }
 
-    /// Says that it is about to end.
+    /// Reports that the service is stopping.
     pub fn stopping(&self) {
         tell(&[NotifyState::Stopping]);
     }

@@ -1,4 +1,5 @@
-//! `sluice run --openflow`: the first device is an OpenFlow bridge (`crates/bridge`) over protocols of a P4 program.
+//! `sluice run --openflow`: the first device is an OpenFlow bridge (`crates/bridge`), over the protocols of a P4
+//! program.
 //!
 //! ```text
 //!   ovs-ofctl ─▶ management socket ─┐
@@ -83,26 +84,27 @@ fn parse_datapath(text: &str) -> Result<u64, String> {
         .map_err(|_| "not a number of 16 hexadecimal digits".to_string())
 }
 
-/// A bridge that is to begin.
+/// A bridge that is to be started, as the command line describes it.
 pub struct Wanted {
     path: Option<PathBuf>,
     peers: Peers,
     datapath: Option<u64>,
     cache: CacheUse,
-    /// What flows, groups and meters may take.
+    /// The memory limit of flows, groups and meters, in bytes.
     state_bytes: u64,
 }
 
 impl OpenFlowArgs {
-    /// When flow caches of P4 devices are used.
+    /// Returns when the flow caches of P4 devices are used.
     pub fn cache_use(&self) -> CacheUse {
         self.cache.unwrap_or(CacheUse::Never)
     }
 
-    /// What is asked for, if a bridge is. `state_bytes` are those of `--state-memory`.
+    /// Returns the bridge of the command line, if there is one. `state_bytes` is the value of `--state-memory`.
     ///
     /// # Errors
-    /// If a controller's target is wrong, or open to other machines without `--insecure`; if a certificate or key cannot be used.
+    /// If a controller's target is wrong, or reachable from other machines without `--insecure`; if a certificate or
+    /// key cannot be used.
     pub fn wanted(&self, insecure: bool, state_bytes: u64) -> Result<Option<Wanted>> {
         let Some(path) = &self.openflow else { return Ok(None) };
         let (mut active, mut passive) = (Vec::new(), Vec::new());
@@ -146,7 +148,7 @@ impl OpenFlowArgs {
     }
 }
 
-/// A bridge that runs.
+/// A running bridge.
 pub struct Running {
     bridge: Arc<Bridge>,
     host: Arc<SwitchHost>,
@@ -156,10 +158,12 @@ pub struct Running {
 }
 
 impl Wanted {
-    /// Compiles the program, brings back what is kept, and makes the device run it.
+    /// Compiles the program, restores the stored state, and makes the device run the bridge. `None` if the program was
+    /// refused, which has been printed.
     ///
     /// # Errors
-    /// If the program is refused, or cannot be made code; if what is kept does not fit.
+    /// If the program cannot be read, is not an `OpenFlowBridge` or cannot be compiled to machine code, or the stored state
+    /// does not fit it.
     pub fn begin(
         self,
         switch: &Arc<Switch>,
@@ -209,7 +213,7 @@ impl Wanted {
         flows.set_use(self.cache);
         let config = ForwardingConfig { device_config: text, name: name.clone(), ..ForwardingConfig::default() };
         let begun = place.map(|place| kept::begin(place, device, config, &bridge, &programs)).transpose()?;
-        // What was kept is back, whatever it takes.
+        // The limit applies from here on: stored state is restored even if it exceeds it.
         bridge.limit_memory(self.state_bytes);
         let admin = Admin {
             device,
@@ -227,12 +231,13 @@ impl Wanted {
 }
 
 impl Running {
-    /// What its operator asks.
+    /// Returns the admin interface of the bridge.
     pub fn admin(&self) -> Admin {
         self.admin.clone()
     }
 
-    /// Listens, dials and keeps time, until the result is dropped. To be called when the ports are there.
+    /// Starts listening for and dialling controllers, and the ticker thread; dropping the result stops them. To be
+    /// called once the ports exist.
     ///
     /// # Errors
     /// If a socket cannot be opened.

@@ -1,7 +1,7 @@
-//! What the admin service of a running switch does: the server's side of `sluice stats`, `load`, `trace`, `capture`, and of what
-//! concerns several devices.
+//! The admin service of a running switch: the server's side of `sluice stats`, `load`, `trace`, `capture`, and of
+//! commands about several devices.
 //!
-//! Threads: called on blocking threads of the server, several at once.
+//! Threads: the blocking threads of the server, several at once.
 
 use crate::compiler::Compiler;
 use crate::devices::Devices;
@@ -18,29 +18,29 @@ use messages::sluice::v1 as pb;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Frames of one message of a capture.
+/// The most frames in one message of a capture.
 const FRAMES_MAX: usize = 256;
-/// Bytes of one message of a capture; a frame more may be begun.
+/// The bytes after which a message of a capture is sent; the last frame may exceed them.
 const FRAMES_BYTES_MAX: usize = 256 << 10;
-/// How often a stream without packets looks whether its client is there.
+/// How often a stream without packets checks whether its client is still connected.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long workers may take to count what their flow caches hold back.
+/// How long workers may take to add the counts that their flow caches hold back.
 const SETTLE_MAX: Duration = Duration::from_secs(1);
 
 const NO_BRIDGE: &str = "no device is an OpenFlow bridge; `sluice run --openflow` makes one";
 
 /// A switch and its control plane.
 pub struct SwitchOperator {
-    /// Packets.
+    /// The data plane.
     pub switch: Arc<Switch>,
-    /// Programs and entries.
+    /// The control plane.
     pub handle: Arc<Handle>,
-    /// Which devices there are.
+    /// The devices.
     pub devices: Arc<Devices>,
-    /// Compiles what runs again for traces.
+    /// Compiles running programs again, for traces.
     pub compiler: Arc<Compiler>,
-    /// As the switch compiles programs.
+    /// The options with which the switch compiles programs.
     pub options: frontend::Options,
     /// Starts the process that takes over.
     pub successors: Arc<Successors>,
@@ -57,7 +57,7 @@ impl Operator for SwitchOperator {
         self.devices.name_all(&mut stats.devices);
         self.handle.with(|control| {
             for device in &mut stats.devices {
-                // One that was removed meanwhile has none.
+                // A device that was removed meanwhile has no roles.
                 let roles = control.roles(device.id).unwrap_or_default();
                 device.roles = roles.into_iter().map(role).collect();
                 if device.program.is_empty() {
@@ -231,7 +231,7 @@ impl Operator for SwitchOperator {
         let wanted = TapConfig {
             device: Some(request.device_id).filter(|id| *id != 0),
             ports: request.ports.into_iter().collect(),
-            // The filter looks at whole frames.
+            // The filter needs whole frames.
             snap_length: if request.packet_filter.is_empty() { request.snap_length } else { 0 },
             received_only: false,
         };
@@ -270,14 +270,14 @@ impl Operator for SwitchOperator {
     }
 }
 
-/// Traces packets of a device.
+/// A tracer for a P4 device or a bridge.
 enum AnyTracer<'a> {
     Program(Box<Tracer>),
     Bridge(&'a crate::openflow::Admin, PacketFilter),
 }
 
 impl AnyTracer<'_> {
-    /// Whether filters want a frame.
+    /// Whether a frame passes the filters.
     fn wants(&self, port: u32, frame: &[u8]) -> bool {
         match self {
             AnyTracer::Program(tracer) => tracer.wants(port, frame),
@@ -294,7 +294,7 @@ impl AnyTracer<'_> {
 }
 
 impl SwitchOperator {
-    /// For what runs on a device.
+    /// Returns a tracer for the program that runs on a device.
     fn tracer(&self, device: u64, filter: &str, packet_filter: PacketFilter) -> Result<Tracer, String> {
         let config = self.handle.with(|control| control.running_config(device)).map_err(|e| e.message)?;
         let (config, pipeline) = config.zip(self.switch.pipeline_of(device)).ok_or("no program runs")?;
@@ -304,7 +304,7 @@ impl SwitchOperator {
         Ok(tracer.with_ports(self.ports_of(device)))
     }
 
-    /// Where packets of a device can leave.
+    /// Returns the ports of a device.
     fn ports_of(&self, device: u64) -> Ports {
         let ports = self.switch.ports();
         let ours = || ports.iter().filter(|port| port.bound_to == device);
@@ -343,7 +343,7 @@ fn response(report: Report, took_us: u64) -> pb::LoadResponse {
 }
 
 impl SwitchOperator {
-    /// Shows what the flow caches of a P4 device do, or empties them.
+    /// Shows or empties the flow caches of a P4 device.
     fn cache_of_program(&self, request: pb::CacheRequest) -> Result<pb::CacheResponse, String> {
         let device = match (request.device_id, &self.switch.devices()[..]) {
             (Some(device), _) => device,

@@ -1,10 +1,10 @@
-//! What commands print: text for people or, with `--json`, one JSON object (one a line where something goes on).
+//! The output of commands: text or, with `--json`, one JSON object (one per line for a stream).
 //!
-//! The fields of the objects are an interface, documented in docs/json.md: they are added to, never renamed.
+//! The fields of the objects are a stable interface, documented in docs/json.md: fields may be added, never renamed.
 //!
-//! Names of roles, programs and tables are chosen by controllers, so what is printed is not trusted with the terminal: the
-//! macros of `main.rs` pass all output through [`visible`], and tables their cells through [`word`], so that no name can
-//! make a row of its own.
+//! Controllers choose the names of roles, programs and tables, so output must not reach the terminal unescaped: the
+//! macros of `main.rs` pass all of it through [`visible`], and tables pass cells through [`word`], so that a name
+//! cannot forge a row.
 
 use base::visible::steers;
 use comfy_table::{CellAlignment, Table, presets};
@@ -23,28 +23,28 @@ fn escaped(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            // Within a string of JSON this means the character, too.
+            // JSON strings have the same escape.
             c => _ = write!(out, "\\u{:04x}", u32::from(c)),
         }
     }
     out.into()
 }
 
-/// Text of several lines, with control characters in escaped form.
+/// Escapes control characters in text of several lines; newlines and tabs stay.
 pub fn visible(text: &str) -> Cow<'_, str> {
     escaped(text, |c| matches!(c, '\n' | '\t'))
 }
 
-/// Text within a line, with control characters in escaped form.
+/// Escapes control characters in text within a line.
 pub fn word(text: &str) -> String {
     escaped(text, |_| false).into_owned()
 }
 
-/// A table in the style of all commands: columns apart, no lines, the full width of its content.
+/// A table in the style of all commands: no borders, columns separated by blanks, as wide as its content.
 pub struct Rows(Table);
 
 impl Rows {
-    /// Without rows.
+    /// Returns a table without rows.
     pub fn new(header: &[&str]) -> Rows {
         let mut table = Table::new();
         table.load_preset(presets::NOTHING).set_header(header.iter().copied());
@@ -54,30 +54,30 @@ impl Rows {
         Rows(table)
     }
 
-    /// Numbers stand right, from column `from` on.
+    /// Right-aligns the columns from `from` on.
     pub fn align_right(&mut self, from: usize) {
         for column in self.0.column_iter_mut().skip(from) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
 
-    /// A row of cells of one line each.
+    /// Adds a row whose cells have one line each.
     pub fn add_row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.0.add_row(cells.into_iter().map(|cell| word(&cell)));
     }
 
-    /// A row of cells of several lines.
+    /// Adds a row whose cells may have several lines.
     pub fn add_row_of_lines(&mut self, cells: impl IntoIterator<Item = Vec<String>>) {
         let cell = |lines: Vec<String>| lines.iter().map(|line| word(line)).collect::<Vec<_>>().join("\n");
         self.0.add_row(cells.into_iter().map(cell));
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn row_count(&self) -> usize {
         self.0.row_count()
     }
 
-    /// As text, without blanks at the ends of lines.
+    /// Returns the table as text, without trailing blanks.
     pub fn trim_fmt(&self) -> String {
         self.0.trim_fmt()
     }
@@ -92,7 +92,7 @@ pub struct JsonArgs {
 }
 
 impl JsonArgs {
-    /// Prints one answer.
+    /// Prints a command's whole output: an indented object, or text.
     pub fn print(self, json: impl FnOnce() -> Value, text: impl FnOnce() -> String) {
         match self.json {
             true => println!("{:#}", json()),
@@ -103,7 +103,7 @@ impl JsonArgs {
         }
     }
 
-    /// Prints one of many that follow one another.
+    /// Prints one item of a stream: an object on one line, or text.
     pub fn print_line(self, json: impl FnOnce() -> Value, text: impl FnOnce() -> String) {
         match self.json {
             true => println!("{}", json()),
@@ -128,7 +128,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
         assert_eq!(lines[1], format!("{shown}  down"), "{text}");
         assert_eq!(lines[2..], [r"x\ny", "z"], "{text}");
-        // Lines are kept where there are several, nothing else is.
+        // Newlines and tabs stay; other control characters are escaped.
         assert_eq!(visible("one\n\ttwo\u{1b}[31m"), "one\n\ttwo\\u001b[31m");
         assert_eq!(visible("router.p4: größer"), "router.p4: größer");
     }

@@ -1,4 +1,4 @@
-//! `sluice p4info X.p4`: what a controller sees, as protobuf text or in protobuf's JSON form.
+//! `sluice p4info X.p4`: prints a program's P4Info, as protobuf text or in protobuf's JSON form.
 
 use crate::compile::ProgramArgs;
 use crate::output::JsonArgs;
@@ -17,20 +17,26 @@ pub struct Args {
     output: JsonArgs,
 }
 
-/// Runs it.
+/// Runs `sluice p4info`.
+///
+/// # Errors
+/// If the options are wrong or the file cannot be read.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let Some(compiled) = args.program.compile.compile_program(&args.program.program)? else {
         return Ok(ExitCode::from(1));
     };
     if let Some(info) = &compiled.p4info {
-        // It can fail, so it is made before.
+        // Converting can fail, so it is done before anything is printed.
         let json = if args.output.json { json(info)? } else { serde_json::Value::Null };
         args.output.print(|| json, || p4info::text::print(info));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The JSON form of `p4.config.v1.P4Info`, as protobuf's libraries of all languages read it.
+/// Returns `p4.config.v1.P4Info` in protobuf's JSON form, which the protobuf libraries of all languages read.
+///
+/// # Errors
+/// If the message does not match the embedded descriptors, which is a bug.
 pub fn json(info: &p4info::P4Info) -> Result<serde_json::Value> {
     let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET)?;
     let of = pool.get_message_by_name("p4.config.v1.P4Info").context("P4Info is not described")?;

@@ -1,9 +1,8 @@
-//! `sluice port`: ports of a running switch, added, removed and changed while packets run. What the server does is in
-//! `devices.rs`.
+//! `sluice port`: adds, removes and changes ports of a running switch. The server's side is in `devices.rs`.
 //!
-//! A command about several ports changes all or none: what can be checked is checked first, and when the switch refuses a port,
-//! the ports before it are as they were. A removed port is not brought back, since its options are not known here; those that the
-//! switch does not show are tried first, as they are what it refuses.
+//! A command about several ports changes all or none: checks come first, and if the switch refuses a port, earlier
+//! changes are undone. A removed port cannot be restored, because its options are not known here; so ports that the
+//! switch does not show, the likely refusals, are removed first.
 //!
 //! Exit code 1 when the switch refuses, 2 when none answers. Tests: `tests/py/test_ports.py`.
 
@@ -97,7 +96,10 @@ struct ShowArgs {
     output: JsonArgs,
 }
 
-/// Runs `port`.
+/// Runs `sluice port`.
+///
+/// # Errors
+/// If no switch answers; the message says which ports were changed.
 pub fn main(args: &Args) -> Result<ExitCode> {
     match &args.command {
         PortCommand::Add(args) => add(args),
@@ -112,12 +114,12 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
 }
 
-/// A change of one port.
+/// A change of one port, and how to undo it.
 struct Step {
-    /// As given.
+    /// The port as on the command line.
     port: String,
     change: Change,
-    /// What takes it back.
+    /// The inverse change; `None` if there is none.
     undo: Option<Change>,
 }
 
@@ -162,7 +164,7 @@ fn remove(args: &NumbersArgs) -> Result<ExitCode> {
     let client = args.server.connect()?;
     let mut ports = args.ports.clone();
     if ports.len() > 1 {
-        // Ports that are kept and could not be opened are not shown, and can be removed.
+        // A configured port that could not be opened is not shown, but can be removed.
         let there = ports_of(&client)?;
         ports.sort_by_key(|number| there.iter().any(|port| port.number == *number));
     }
@@ -178,7 +180,7 @@ fn set_in_service(args: &NumbersArgs, up: bool) -> Result<ExitCode> {
     let there = if args.ports.len() > 1 { ports_of(&client)? } else { vec![] };
     let service = |number, up| Change::Service(Service { number, up });
     let step = |number: &u32| {
-        // Back to what it was, which may be what is asked for.
+        // Undoing restores the previous state, which may equal the requested one.
         let was_up = there.iter().find(|port| port.number == *number).is_none_or(|port| !port.out_of_service);
         Step::new(number, service(*number, up), Some(service(*number, was_up)))
     };
@@ -194,7 +196,7 @@ fn ports_of(client: &Client) -> Result<Vec<pb::Port>> {
     Ok(client.stats()?.context(NO_ADMIN)?.ports)
 }
 
-/// Makes the changes, or none of them: up to the first that is refused, and then takes back those before it.
+/// Makes the changes in order; if one is refused, undoes those before it.
 fn carry_out(client: &Client, output: JsonArgs, steps: Vec<Step>) -> Result<ExitCode> {
     let all: Vec<String> = steps.iter().map(|step| step.port.clone()).collect();
     let change = |change| client.port(pb::PortRequest { change: Some(change) });
@@ -203,7 +205,7 @@ fn carry_out(client: &Client, output: JsonArgs, steps: Vec<Step>) -> Result<Exit
         match change(step.change) {
             Ok(answer) => done.push((step.port, answer.note, step.undo)),
             Err(ClientError::Refused(reason)) => {
-                // Reasons that name the port do not need it twice.
+                // Do not name the port twice.
                 let which = if reason.starts_with("port ") { String::new() } else { format!("port {}: ", step.port) };
                 let mut messages = vec![format!("{which}{reason}")];
                 let mut left = Vec::new();
@@ -241,7 +243,7 @@ fn carry_out(client: &Client, output: JsonArgs, steps: Vec<Step>) -> Result<Exit
     Ok(code)
 }
 
-/// What was done and what was not.
+/// Returns which ports were changed and which were not.
 fn state_of(all: &[String], done: Vec<&str>) -> String {
     if done.is_empty() {
         return UNCHANGED.to_string();
@@ -269,7 +271,7 @@ fn text(stats: &AdminStats) -> String {
     let mut table = Rows::new(&["port", "device", "kind", "bound to", "state", "mtu", "address", "note"]);
     table.align_right(5);
     for port in &stats.ports {
-        // Nobody is at the other end of a memory port of a switch: it has no link that could be up.
+        // A memory port of a switch has no peer, so no link that could be up.
         let memory = port.kind == "memory";
         let state = match (port.out_of_service, port.link_up) {
             (true, _) => "out of service",

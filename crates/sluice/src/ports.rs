@@ -1,5 +1,4 @@
-//! Opening ports: those that the switch begins with, and those that come while it runs; and DPDK, which starts with the first
-//! port that needs it.
+//! Opens ports, at the start and at run time; starts DPDK with the first port that needs it.
 //!
 //! Threads: one at a time. Tests: `tests/py/test_ports.py`.
 
@@ -11,10 +10,13 @@ use pktio_kernel::Sockets;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Heap buffers while no port needs DPDK.
+/// Packet buffers on the heap while no port needs DPDK.
 const HEAP_BUFFERS: usize = 16 * 1024;
 
-/// Ports as the command line says.
+/// Parses the ports of a command line.
+///
+/// # Errors
+/// If one is wrong, or two conflict.
 pub fn parse(texts: &[String]) -> Result<Vec<PortSpec>> {
     let mut specs: Vec<PortSpec> = Vec::new();
     for text in texts {
@@ -33,7 +35,7 @@ pub fn parse(texts: &[String]) -> Result<Vec<PortSpec>> {
     Ok(specs)
 }
 
-/// Why a port cannot be beside others.
+/// Returns why a port conflicts with others: they share a number or a device.
 pub fn conflict<'a>(spec: &PortSpec, others: impl Iterator<Item = &'a PortSpec>) -> Option<String> {
     let shared = matches!(spec.device, DeviceSpec::Memory | DeviceSpec::Null);
     for other in others {
@@ -49,18 +51,21 @@ pub fn conflict<'a>(spec: &PortSpec, others: impl Iterator<Item = &'a PortSpec>)
     None
 }
 
-/// What opens ports.
+/// Opens ports.
 pub struct Opener {
     eal: Option<Eal>,
     heap: PoolRef,
-    /// Worker threads, each of which gets a queue if the device has so many.
+    /// The number of worker threads, and of queues that a port gets by default.
     workers: u16,
-    /// By port, what was done ahead.
+    /// Sockets prepared in advance, by port.
     prepared: BTreeMap<u32, Sockets>,
 }
 
 impl Opener {
-    /// Starts DPDK if one of the ports that the switch begins with needs it.
+    /// Returns an opener; starts DPDK if one of `specs` needs it.
+    ///
+    /// # Errors
+    /// If DPDK cannot be started.
     pub fn new(specs: &[PortSpec], workers: u16) -> Result<Opener> {
         let mut opener = Opener { eal: None, heap: HeapPool::shared(HEAP_BUFFERS), workers, prepared: BTreeMap::new() };
         if specs.iter().any(|s| s.device.needs_dpdk()) {
@@ -75,7 +80,7 @@ impl Opener {
             _ => None,
         });
         let guest = specs.iter().any(|s| matches!(s.device, DeviceSpec::Virtio { .. }));
-        // Rings hold buffers, one for each packet that waits in either direction.
+        // The rings of a queue hold a buffer per descriptor, in each direction.
         let in_rings = |spec: &PortSpec| {
             let isolated = if spec.isolated { pktio::ISOLATED_RING_MAX as u32 } else { 0 };
             2 * (u32::from(spec.descriptors.unwrap_or(0)) + isolated) * u32::from(spec.queues.unwrap_or(self.workers))
@@ -101,7 +106,8 @@ impl Opener {
         }
     }
 
-    /// Does ahead what takes long when a port is opened, while another process has it; what would keep ports from being opened.
+    /// Does the slow part of opening ports in advance, while another process still has them. Returns the ports that
+    /// cannot be opened, with the errors.
     pub fn prepare(&mut self, specs: &[PortSpec]) -> Vec<(u32, anyhow::Error)> {
         let mut failed = Vec::new();
         for spec in specs {
@@ -115,7 +121,10 @@ impl Opener {
         failed
     }
 
-    /// Opens a port.
+    /// Opens a port's device.
+    ///
+    /// # Errors
+    /// If the device or DPDK cannot be opened.
     pub fn open(&mut self, spec: &PortSpec) -> Result<Box<dyn Device>> {
         let options = self.options(spec);
         let context = || format!("port {}", spec.number);
@@ -133,12 +142,12 @@ impl Opener {
         eal.open(&spec.device, &options).with_context(context)
     }
 
-    /// Where received packets' buffers come from.
+    /// Returns the pool of packet buffers.
     pub fn pool(&self) -> PoolRef {
         self.eal.as_ref().map_or_else(|| Arc::clone(&self.heap), Eal::pool)
     }
 
-    /// What workers do first, if DPDK runs.
+    /// Returns the hook that registers each worker with DPDK; `None` if DPDK does not run.
     pub fn register_workers(&self) -> Option<WorkerHook> {
         self.eal.is_some().then(|| {
             Arc::new(|worker| match pktio_dpdk::register_worker() {

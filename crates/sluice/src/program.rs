@@ -1,7 +1,8 @@
-//! `sluice program`: BPF programs of an OpenFlow bridge, loaded, shown, replaced and unloaded while packets run. What the server does
-//! is in `openflow/admin.rs` and `openflow/programs.rs`.
+//! `sluice program`: loads, shows, replaces and unloads BPF programs of a running OpenFlow bridge. The server's side is
+//! in `openflow/admin.rs` and `openflow/programs.rs`.
 //!
-//! Exit code 1 when the program, a key or a value is refused, 2 when no switch answers. Tests: below, `tests/py/test_programs.py`.
+//! Exit code 1 when the program, a key or a value is refused, 2 when no switch answers. Tests: below,
+//! `tests/py/test_programs.py`.
 
 use crate::changes::refuse;
 use crate::complete;
@@ -147,7 +148,7 @@ enum MapCommand {
     Dump,
 }
 
-/// A number of so many bytes, or all of them in hexadecimal.
+/// Parses a number into `size` bytes, little-endian, or `hex:` followed by exactly that many bytes.
 fn parse_bytes(text: &str, size: u32, what: &str) -> Result<Vec<u8>, String> {
     let size = size as usize;
     if let Some(digits) = text.strip_prefix("hex:") {
@@ -174,14 +175,14 @@ fn parse_bytes(text: &str, size: u32, what: &str) -> Result<Vec<u8>, String> {
     Ok(all)
 }
 
-/// Bytes as a number, if they are few.
+/// Returns up to 8 bytes as a little-endian number.
 fn number(bytes: &[u8]) -> Option<u64> {
     let mut all = [0; 8];
     all.get_mut(..bytes.len())?.copy_from_slice(bytes);
     Some(u64::from_le_bytes(all))
 }
 
-/// Asks; the second error is the switch's refusal.
+/// Sends a request. The inner error is a refusal by the switch, the outer one a failed connection.
 fn ask(bridge: &BridgeArgs, command: Command) -> Result<Result<pb::ProgramResponse, String>> {
     let request = pb::ProgramRequest { device_id: bridge.device_id, command: Some(command) };
     match bridge.server.connect()?.program(request) {
@@ -191,7 +192,10 @@ fn ask(bridge: &BridgeArgs, command: Command) -> Result<Result<pb::ProgramRespon
     }
 }
 
-/// Runs `program`.
+/// Runs `sluice program`.
+///
+/// # Errors
+/// If no switch answers, or the object file cannot be read.
 pub fn main(args: &Args) -> Result<ExitCode> {
     match &args.command {
         ProgramCommand::Load(args) => load(args),
@@ -311,7 +315,7 @@ fn text(answer: &pb::ProgramResponse, single: bool) -> String {
 
 fn map(args: &MapArgs) -> Result<ExitCode> {
     let refused = |reason: String| Ok(refuse([format!("program {}: {reason}", args.id)]));
-    // Sizes of keys and values are the switch's.
+    // Ask the switch for the sizes of keys and values.
     let show = Show { id: Some(args.id), ..Show::default() };
     let answer = match ask(&args.bridge, Command::Show(show))? {
         Ok(answer) => answer,
@@ -319,7 +323,7 @@ fn map(args: &MapArgs) -> Result<ExitCode> {
     };
     let maps = answer.programs.into_iter().flat_map(|program| program.maps);
     let sizes = maps.into_iter().find(|map| map.name == args.name).map(|map| (map.key_size, map.value_size));
-    // What the switch says of a map that it does not have, whatever the sizes are.
+    // An unknown map: send any request, and the switch's refusal is the message.
     let access = match sizes {
         None => Ok(Access::Dump(true)),
         Some(sizes) => access(args.command.as_ref(), sizes),
@@ -359,7 +363,7 @@ fn access(command: Option<&MapCommand>, (key_size, value_size): (u32, u32)) -> R
     })
 }
 
-/// A line for each, that `set` takes.
+/// Returns one line per entry, with keys and values in the form that `set` accepts.
 fn entries(entries: &[Entry]) -> String {
     let shown = |bytes: &[u8]| match number(bytes) {
         Some(number) => format!("hex:{} ({number})", hex::encode(bytes)),

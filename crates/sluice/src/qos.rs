@@ -1,7 +1,8 @@
-//! `sluice qos`: queues of a running switch's ports and links, shown, given, changed and taken away while packets run; and tenants
-//! (`qos/tenant.rs`). What the server does is in `devices/queues.rs`, and what queues are in `traffic` and `docs/qos.md`.
+//! `sluice qos`: shows, sets and clears queues of a running switch's ports and links; tenants are in `qos/tenant.rs`.
+//! The server's side is in `devices/queues.rs`; `traffic` and `docs/qos.md` explain queues.
 //!
-//! Exit code 1 when the config is wrong or the switch refuses it, 2 when none answers. Tests: below, `tests/py/test_qos.py`.
+//! Exit code 1 when the config is wrong or the switch refuses it, 2 when none answers. Tests: below,
+//! `tests/py/test_qos.py`.
 
 mod given;
 mod start;
@@ -79,7 +80,7 @@ struct SetArgs {
     output: JsonArgs,
 }
 
-/// What may be said instead of a file.
+/// The options that replace a file.
 const SHORT: [&str; 7] = ["queues", "weights", "rate", "burst", "limit", "red", "tenant"];
 
 #[derive(clap::Args, Default)]
@@ -118,7 +119,7 @@ struct ClearArgs {
     output: JsonArgs,
 }
 
-/// `5ms`, `100KB`, `200`.
+/// Parses a time (`5ms`), a size (`100KB`) or a number of packets (`200`).
 fn parse_level(text: &str) -> Result<Level, String> {
     if let Ok(packets) = text.parse() {
         return Ok(Level::Packets(packets));
@@ -126,7 +127,7 @@ fn parse_level(text: &str) -> Result<Level, String> {
     text.parse().map_err(|_| format!("`{text}` is none of: a time (`5ms`), a size (`100KB`), packets (`200`)"))
 }
 
-/// `MIN,MAX[,ecn]`.
+/// Parses `MIN,MAX[,ecn]`.
 fn parse_red(text: &str) -> Result<Red, String> {
     let wrong = || format!("`{text}` is not MIN,MAX[,ecn], as 30KB,90KB,ecn");
     let mut words = text.split(',');
@@ -153,7 +154,7 @@ impl ShortArgs {
             _ => Config::weighted(&self.weights),
         };
         if let Some(rate) = self.rate {
-            // The shaper of a port's only queue is the port's.
+            // The root's shaper limits the whole port.
             config.root.shaper = Some(Shaper { rate, burst: self.burst });
         }
         config.tenant.clone_from(&self.tenant);
@@ -173,7 +174,8 @@ impl ShortArgs {
     }
 }
 
-/// The options' names for settings of a config that they made: a problem's path means nothing to who wrote none.
+/// Describes a problem by the option that caused it: its path in the config means nothing to a user who wrote no
+/// config.
 fn by_option(problem: &traffic::Problem) -> String {
     let traffic::Problem { path, message } = problem;
     let options = [
@@ -188,7 +190,10 @@ fn by_option(problem: &traffic::Problem) -> String {
     if option.is_empty() { problem.to_string() } else { format!("{option}: {message}") }
 }
 
-/// Runs `qos`.
+/// Runs `sluice qos`.
+///
+/// # Errors
+/// If no switch answers, or the file cannot be read.
 pub fn main(args: &Args) -> Result<ExitCode> {
     match &args.command {
         QosCommand::Show(args) => show(args),
@@ -199,7 +204,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
                 None => args.short.config().and_then(|config| match config.check(None) {
                     Ok(()) => Ok(config),
                     Err(problems) => {
-                        // Each queue has the same.
+                        // Options apply to every queue, so each queue has the same problem.
                         let mut lines: Vec<String> = problems.iter().map(by_option).collect();
                         lines.dedup();
                         Err(lines.join("\n"))
@@ -237,7 +242,7 @@ fn change(server: &ServerArgs, output: JsonArgs, of: QueuesOf, config: Option<St
     }
 }
 
-/// As on the command line.
+/// Returns a port or link in the form of the command line.
 fn spell(of: QueuesOf) -> String {
     match of {
         QueuesOf::Port(port) => port.to_string(),
@@ -289,7 +294,7 @@ fn show(args: &ShowArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Counters, and of a single port or link the tree first.
+/// Returns the counters as text; for a single port or link, after its scheduling tree.
 fn text(stats: &AdminStats, only: Option<QueuesOf>) -> String {
     let owners: Vec<queues::Owner<'_>> = queues::owners(stats).collect();
     let mut text = String::new();
@@ -323,7 +328,7 @@ fn text(stats: &AdminStats, only: Option<QueuesOf>) -> String {
     text
 }
 
-/// What is worth saying of queues that a port was given.
+/// Returns a note for a port with several queues whose program selects none of them: all packets use one queue.
 pub fn note(config: &Config, device: u64, program_asks: Option<bool>) -> Option<String> {
     let leaves = |node: &Node| matches!(node.kind, Kind::Queue(_));
     if program_asks != Some(false) || leaves(&config.root) && config.queues.len() == 1 {

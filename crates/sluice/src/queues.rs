@@ -1,6 +1,7 @@
-//! Queues of ports and links as the switch tells them: their config as text, counters from the switch to messages, objects and rows.
+//! Queues of ports and links in the switch's messages: the config as text, and counters as messages, objects and rows.
 //!
-//! `qos.rs` has the command, `devices.rs` what changes them, `stats.rs`, `top/view.rs` and `metrics.rs` show them. Tests: below.
+//! The command is in `qos.rs`; `devices.rs` changes queues; `stats.rs`, `top/view.rs` and `metrics.rs` show them.
+//! Tests: below.
 
 mod tenants;
 mod text;
@@ -16,9 +17,9 @@ pub use tenants::{collect_tenants, tenant_rows, tenants_to_json};
 pub use text::{parse, parse_tenant, problems, tenant_to_text, to_text, tree};
 use traffic::QueueStatistics;
 
-/// What a port or a link has of queues; `None` if it has none.
+/// Returns the queues of a port or link; `None` if it has none.
 pub fn collect(switch: &Switch, of: QueuesOf) -> Option<pb::PortQueues> {
-    // One that was removed meanwhile has none.
+    // A port that was removed meanwhile has none.
     let info = switch.queues_of(of).ok()??;
     Some(pb::PortQueues {
         config: to_text(&info.config),
@@ -45,7 +46,7 @@ fn counters(of: &QueueStatistics) -> pb::QueueCounters {
     }
 }
 
-/// Refused packets by cause.
+/// Returns the dropped packets of a queue by cause.
 pub fn dropped(queue: &pb::QueueCounters) -> [(&'static str, pb::Count); 5] {
     let count = |count: Option<pb::Count>| count.unwrap_or_default();
     [
@@ -57,7 +58,7 @@ pub fn dropped(queue: &pb::QueueCounters) -> [(&'static str, pb::Count); 5] {
     ]
 }
 
-/// A time that the fraction `q` of packets did not exceed, one eighth too long at most; `None` if none was sent.
+/// Returns the `q`-quantile of queueing delays in ns, at most one eighth too high; `None` if no packet was sent.
 pub fn quantile(waited: &[pb::Waited], q: f64) -> Option<u64> {
     let total: u64 = waited.iter().map(|bucket| bucket.packets).sum();
     let rank = ((q * total as f64).ceil() as u64).clamp(1, total.max(1));
@@ -69,7 +70,7 @@ pub fn quantile(waited: &[pb::Waited], q: f64) -> Option<u64> {
     found.map(|bucket| bucket.up_to_ns)
 }
 
-/// What was counted since an earlier reading; everything, if counters went back.
+/// Returns the counts since an earlier reading; all of them, if counters were reset.
 pub fn since(now: &[pb::Waited], before: &[pb::Waited]) -> Vec<pb::Waited> {
     let was = |up_to_ns| before.iter().find(|bucket| bucket.up_to_ns == up_to_ns).map_or(0, |bucket| bucket.packets);
     let total = |all: &[pb::Waited]| all.iter().map(|bucket| bucket.packets).sum::<u64>();
@@ -83,7 +84,7 @@ pub fn since(now: &[pb::Waited], before: &[pb::Waited]) -> Vec<pb::Waited> {
     now.iter().map(grown).filter(|bucket| bucket.packets > 0).collect()
 }
 
-/// `1.2 ms`; a dash for no time.
+/// Formats a time: `1.2 ms`; a dash for none.
 pub fn spell(ns: Option<u64>) -> String {
     let Some(ns) = ns else { return "-".to_string() };
     let scaled = |unit: u64| ns as f64 / unit as f64;
@@ -95,7 +96,7 @@ pub fn spell(ns: Option<u64>) -> String {
     }
 }
 
-/// A port's queues as an object; `null` if it has none.
+/// Returns a port's queues as an object; `null` if it has none.
 pub fn to_json(queues: Option<&pb::PortQueues>) -> Value {
     let Some(queues) = queues else { return Value::Null };
     let count = |count: Option<pb::Count>| {
@@ -112,32 +113,32 @@ pub fn to_json(queues: Option<&pb::PortQueues>) -> Value {
     };
     json!({
         "configured": queues.configured,
-        // A newer switch may send what this command does not know: it is passed on as it is.
+        // A config of a newer switch, which this command does not know, is passed on as it is.
         "config": serde_json::from_str::<Value>(&queues.config).unwrap_or_else(|_| queues.config.as_str().into()),
         "queues": queues.queues.iter().enumerate().map(queue).collect::<Vec<_>>(),
     })
 }
 
-/// What has queues, a port or a link.
+/// A port or link that has queues.
 pub struct Owner<'a> {
     pub device_id: u64,
     pub port: u32,
-    /// `3`, or `1:10` for the link that begins there.
+    /// The port's number, `3`, or the link's source, `1:10`.
     pub at: String,
-    /// What is behind it.
+    /// The port's network device, or the link's destination.
     pub name: String,
     pub kind: &'a str,
     pub queues: &'a pb::PortQueues,
 }
 
 impl<'a> Owner<'a> {
-    /// Queues by number.
+    /// Returns the queues with their numbers.
     pub fn queues(&self) -> impl Iterator<Item = (usize, &'a pb::QueueCounters)> + use<'a> {
         self.queues.queues.iter().enumerate()
     }
 }
 
-/// All that have queues.
+/// Returns all ports and links that have queues.
 pub fn owners(stats: &AdminStats) -> impl Iterator<Item = Owner<'_>> {
     let ports = stats.ports.iter().filter_map(|port| {
         let queues = port.queues.as_ref()?;
@@ -154,7 +155,7 @@ pub fn owners(stats: &AdminStats) -> impl Iterator<Item = Owner<'_>> {
     ports.chain(links)
 }
 
-/// A row for each queue of each port and link; none for those without.
+/// Returns a table with a row for each queue of each port and link.
 pub fn rows(stats: &AdminStats) -> Rows {
     let mut table = Rows::new(&[
         "port",
@@ -194,7 +195,7 @@ pub mod tests {
     use super::*;
     use expect_test::expect;
 
-    /// A port of two queues after so many packets.
+    /// Returns a port with two queues that have counted `packets`.
     pub fn port(packets: u64) -> pb::Port {
         let count = |packets| Some(pb::Count { packets, bytes: 100 * packets });
         let waited = |up_to_ns, packets| pb::Waited { up_to_ns, packets };

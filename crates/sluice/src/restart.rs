@@ -1,7 +1,7 @@
-//! `sluice restart`: a new process of the switch, with the binary that is on disk now, takes over from the running one.
+//! `sluice restart`: replaces the switch's process by a new one, which runs the binary that is on disk now.
 //!
-//! What happens in the two processes is in `successor.rs`. Exit code 1 when the switch refuses or the new process does not start, 2 when no
-//! switch answers. Tests: `tests/py/test_takeover.py`.
+//! The protocol between the two processes is in `successor.rs`. Exit code 1 when the switch refuses or the new process
+//! does not start, 2 when no switch answers. Tests: `tests/py/test_takeover.py`.
 
 use crate::output::JsonArgs;
 use crate::stats::ServerArgs;
@@ -11,11 +11,11 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long the new process may take to listen, once it has everything.
+/// How long the new process may take to listen once it has taken over.
 const LISTENS_MAX: Duration = Duration::from_secs(60);
-/// The same if the answer that would have named it did not come, for the switch may have been told to end.
+/// The same if the connection broke before the new process was named: the switch may instead be stopping.
 const UNNAMED_MAX: Duration = Duration::from_secs(5);
-/// How often it is asked.
+/// How often the new process is tried.
 const ASK: Duration = Duration::from_millis(2);
 
 /// Arguments of `restart`.
@@ -27,7 +27,10 @@ pub struct Args {
     output: JsonArgs,
 }
 
-/// Runs the command.
+/// Runs `sluice restart`.
+///
+/// # Errors
+/// If no switch answers, or the new process has taken over and does not answer.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let begin = Instant::now();
     let client = args.server.connect()?;
@@ -42,13 +45,13 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     };
     let ready = Instant::now();
     loop {
-        // The old process may answer for a moment: it has run for longer than this command.
+        // The old process may still answer for a moment; it has been up for longer than this command.
         let answer = args.server.connect().and_then(|client| Ok(client.stats()?));
         if answer.is_ok_and(|stats| stats.is_some_and(|stats| Duration::from_micros(stats.uptime_us) < begin.elapsed()))
         {
             break;
         }
-        // One that nobody has waited for yet has no binary any more.
+        // A zombie has no `exe` link any more.
         let is_gone =
             |pid| std::fs::read_link(format!("/proc/{pid}/exe")).is_err_and(|e| e.kind() == ErrorKind::NotFound);
         let ended = is_local && pid.is_some_and(is_gone);

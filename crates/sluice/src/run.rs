@@ -7,7 +7,8 @@
 //!   p4runtime threads  P4Runtime and the admin service (grpc, `transport.rs`)
 //! ```
 //!
-//! Ends on SIGINT and SIGTERM; when another process takes over (`successor.rs`); and, if it was started with capture files and nothing else, when every port has read its file to the end. SIGHUP reads certificates and roles again.
+//! The switch ends on SIGINT and SIGTERM, when another process takes over (`successor.rs`), and, if it was started with
+//! capture files as its only ports, at the end of all of them. SIGHUP reloads certificates and roles.
 
 use crate::bmv2::observe::ObserveArgs;
 use crate::compile::CompileArgs;
@@ -45,13 +46,13 @@ use std::time::{Duration, Instant};
 
 mod begin;
 
-/// How often links and the end of input are looked at.
+/// How often links and the end of input are polled.
 const TICK: Duration = Duration::from_millis(100);
-/// How long packet-ins, digests and idle timeouts wait at most.
+/// The most that digests and idle timeouts wait; a packet-in wakes the events thread at once.
 const EVENT_TICK: Duration = Duration::from_millis(5);
-/// A round of the events thread that takes longer is stuck: it delivers to controllers without waiting.
+/// A round of the events thread that takes longer counts as stuck, because deliveries to controllers do not block.
 const EVENT_ROUND_MAX: Duration = Duration::from_secs(30);
-/// Packet-ins that are delivered before time and digests get their turn.
+/// The most packet-ins that are delivered before digests and timeouts get their turn.
 const EVENTS_PER_TICK: usize = 256;
 
 /// Arguments of `run`.
@@ -135,11 +136,14 @@ pub struct Args {
     observe: ObserveArgs,
 }
 
-/// Runs it.
+/// Runs `sluice run`.
+///
+/// # Errors
+/// If the switch cannot start: wrong options, ports that cannot be opened, state that cannot be restored.
 pub fn main(args: &Args) -> Result<ExitCode> {
     match run(args)? {
         End::Code(code) => Ok(code),
-        // Ports and sockets are closed: all that the switch consisted of is gone.
+        // Everything is dropped by now, so ports and sockets are closed.
         End::Takeover(takeover) => {
             takeover.give_ports();
             Ok(ExitCode::SUCCESS)
@@ -150,7 +154,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 /// How the switch ended.
 enum End {
     Code(ExitCode),
-    /// Another process takes over.
+    /// A successor takes over.
     Takeover(Takeover),
 }
 
@@ -162,7 +166,7 @@ fn run(args: &Args) -> Result<End> {
         bail!("port {} stands for the controller: choose another number or another --cpu-port", args.cpu_port);
     }
     let mut predecessor = Predecessor::of_this_process().map_err(anyhow::Error::msg)?;
-    // Signals first, so that none is lost while ports open.
+    // Signals first, so that none is lost while ports are opened.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
 
     let options = args.compile.options()?;
@@ -188,7 +192,8 @@ fn run(args: &Args) -> Result<End> {
         }
         keeping.open()?.map(Kept::read).transpose()
     };
-    // A restart compiles while it reads what is kept. A directory that is about to be changed waits for a program that compiles.
+    // A restart compiles while it reads the stored state. If opening would change the directory, compiling comes first,
+    // so that a wrong program leaves it untouched.
     let (programs, kept) = match keeping.only_reads() {
         true => std::thread::scope(|scope| {
             let programs = scope.spawn(|| compile_all(args, &compiler));
@@ -204,7 +209,7 @@ fn run(args: &Args) -> Result<End> {
     let workers = usize::from(args.workers);
     let wanted = Wanted::decide(state.as_deref(), &command_line)?;
     let specs: Vec<PortSpec> = wanted.ports.values().map(|port| port.spec.clone()).collect();
-    // DPDK takes a card for itself when it starts.
+    // DPDK claims a PCI device when it starts, so the predecessor has to release it before.
     let takes_card = specs.iter().any(|spec| matches!(spec.device, DeviceSpec::Pci { .. }));
     let late = predecessor.is_some() && !takes_card;
     if let Some(predecessor) = predecessor.as_mut().filter(|_| takes_card) {
@@ -217,7 +222,8 @@ fn run(args: &Args) -> Result<End> {
             match open(spec) {
                 Ok(device) => opened.push((spec.clone(), device)),
                 Err(error) if numbers.contains(&spec.number) => return Err(error),
-                // Added while the switch ran; an operator who does not see it is not to lose the others.
+                // A port added at run time, not on the command line: its failure must not keep the other ports from
+                // opening.
                 Err(error) => tracing::error!("{error:#}; `sluice port remove {}` forgets it", spec.number),
             }
         }
@@ -232,7 +238,7 @@ fn run(args: &Args) -> Result<End> {
             return Err(error);
         }
     }
-    // Who takes over opens ports when all else is ready, and counts on all of them meanwhile.
+    // A successor opens its ports last; until then it assumes that all of them can be opened.
     let opened = if late { None } else { Some(open_all(&mut |spec| opener.open(spec))?) };
     let numbers_of = |opened: &[(PortSpec, _)]| opened.iter().map(|(spec, _)| spec.number).collect::<Vec<u32>>();
     let expected = opened.as_deref().map_or_else(|| specs.iter().map(|spec| spec.number).collect(), numbers_of);
@@ -284,7 +290,7 @@ fn run(args: &Args) -> Result<End> {
         }
         devices.learn_name(device);
     }
-    // Entries that were kept are back, whatever they take.
+    // The limit applies from here on: stored entries are restored even if they exceed it.
     datapath::memory::limit_entries(args.limits.state_bytes());
     for (id, (path, _)) in programs.iter().filter(|(id, _)| !switch.devices().contains(id)) {
         announce!("device {id} was unloaded, so {} is not loaded; `sluice load` makes it again", path.display());
@@ -299,7 +305,8 @@ fn run(args: &Args) -> Result<End> {
     let transport = args.transport.read()?;
     args.thrift.check(&args.transport)?;
     args.observe.check(args.transport.insecure())?;
-    // Ports come last, and together: the first packet already meets the program, its entries, and the ports it may leave by.
+    // Ports are added last and together, so that the first packet already finds the program, its entries and all output
+    // ports.
     let opened = match opened {
         Some(opened) => opened,
         None => {
@@ -381,7 +388,8 @@ fn run(args: &Args) -> Result<End> {
     };
     let mut service = Service::ready(&format!("{count} ports, {workers} workers"));
     let on_links = |device| handle.with(|control| control.links_changed(device));
-    // A switch with other ports goes on without them: an operator may remove those and add a file.
+    // A switch with other ports does not end with its files: an operator may replace them. What counts are the ports of
+    // the command line.
     let ends =
         !args.stays && !given.is_empty() && given.iter().all(|port| matches!(port.device, DeviceSpec::Pcap { .. }));
     let changes = || handle.rpcs().changes();
@@ -408,10 +416,11 @@ fn run(args: &Args) -> Result<End> {
     drop(thrift);
     drop(bridge);
     listeners.shutdown();
-    // Freeing each entry takes a while, and who restarts the switch waits for its end.
+    // Do not free the entries one by one: that takes a while, and a restart waits for the end of this process.
     for device in switch.devices() {
         match switch.pipeline_of(device) {
-            // It has the bridge, and that has the switch with its ports, which another process may wait for.
+            // A reference cycle: the pipeline owns the bridge, which owns the switch and so the ports that a successor
+            // waits for.
             Some(pipeline) if pipeline.flows().is_some() => _ = switch.set_pipeline_of(device, None),
             Some(pipeline) => std::mem::forget(pipeline),
             None => {}
@@ -423,10 +432,10 @@ fn run(args: &Args) -> Result<End> {
     })
 }
 
-/// Why the switch ends.
+/// The reason for the switch's end.
 enum Ended {
     Signal,
-    /// The end of all ports' input.
+    /// All ports have reached the end of their input.
     Input,
     Takeover(Takeover),
 }
@@ -441,13 +450,13 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// What the main thread is told.
+/// A message to the main thread.
 enum Told {
     Signal(i32),
     Takeover(Takeover),
 }
 
-/// Lets threads wait for signals and for processes that take over: who restarts the switch does not wait for the end of a tick.
+/// Starts threads that forward signals and takeovers to the main thread, so that these do not wait for the next tick.
 fn forward(mut signals: Signals, takeovers: Receiver<Takeover>, tell: &Sender<Told>) -> Result<()> {
     let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
         let thread = std::thread::Builder::new().name(name.into()).spawn(run);
@@ -461,11 +470,11 @@ fn forward(mut signals: Signals, takeovers: Receiver<Takeover>, tell: &Sender<To
     spawn("takeovers", Box::new(each))
 }
 
-/// Programs by device: the file, and the text as one that needs no other file.
+/// Programs by device: the file's path, and the self-contained text.
 type Programs<'a> = BTreeMap<u64, (&'a Path, Vec<u8>)>;
 
-/// The programs of the command line by device, with the texts that controllers read back: each as one that needs no other file. `None` if one
-/// was refused (and said so).
+/// Compiles the programs of the command line; returns each as self-contained text, which controllers can read back.
+/// `None` if one was refused, which has been printed.
 fn compile_all<'a>(args: &'a Args, compiler: &Compiler) -> Result<Option<Programs<'a>>> {
     let mut programs = Programs::new();
     let given = args.devices.iter().filter_map(|device| Some((device.id, device.program.as_ref()?)));
@@ -476,7 +485,7 @@ fn compile_all<'a>(args: &'a Args, compiler: &Compiler) -> Result<Option<Program
     Ok(Some(programs))
 }
 
-/// Loads what the command line names for a device; false when an entry is wrong, which was reported.
+/// Loads a device's program and entries of the command line; false if an entry is wrong, which has been printed.
 fn begin(
     args: &Args,
     device: u64,
@@ -508,14 +517,15 @@ fn begin(
     Ok(true)
 }
 
-/// Carries what packets leave for controllers, until told to stop.
+/// The events thread: delivers packet-ins, digests and idle timeouts to the control plane until `stop` is set.
 pub(crate) fn pump(switch: &Switch, handle: &Handle, stop: &AtomicBool, mut learners: Option<Learners>) {
     let Some(events) = switch.take_events() else { return };
     let heart = Heartbeat::new("events", EVENT_ROUND_MAX);
     while !stop.load(Ordering::Relaxed) {
         heart.beat();
         let mut next = events.recv_timeout(EVENT_TICK).ok();
-        // What has queued up goes out together, but time and digests get their turn under a flood of packet-ins.
+        // Deliver what is queued in one go, but bounded: digests and timeouts get their turn under a flood of
+        // packet-ins.
         for _ in 0..EVENTS_PER_TICK {
             match next {
                 Some(Event::PacketIn(device, frame)) => handle.packet_in(device, &frame),
@@ -539,7 +549,7 @@ pub(crate) fn pump(switch: &Switch, handle: &Handle, stop: &AtomicBool, mut lear
     }
 }
 
-/// Waits until there is a reason to stop; the end of input is one if `ends`.
+/// The main loop: runs periodic work until there is a reason to stop. The end of input is one if `ends` is set.
 fn wait(
     told: &Receiver<Told>,
     switch: &Switch,
@@ -566,7 +576,7 @@ fn wait(
         let of: BTreeSet<u64> = changed.iter().map(|(at, _)| at.device).collect();
         of.into_iter().for_each(&on_links);
         if ends && switch.at_end() {
-            // Nothing more can come in. A worker stands still between two bursts, so what it had taken is out.
+            // No packet can arrive any more. Workers pause between two bursts, so what they had received is sent.
             if let Err(error) = switch.hold() {
                 tracing::warn!("at the end of input: {error}");
             }
@@ -577,7 +587,7 @@ fn wait(
             Ok(Told::Signal(_)) => return Ended::Signal,
             Ok(Told::Takeover(takeover)) => return Ended::Takeover(takeover),
             Err(RecvTimeoutError::Timeout) => {}
-            // The threads are gone, so nothing comes any more.
+            // The forwarding threads have ended, so no message will come.
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(TICK),
         }
     }
@@ -592,7 +602,10 @@ fn parse_idle(text: &str) -> Result<Idle, String> {
     }
 }
 
-/// Applies a file of set-up lines; bad lines are all reported on stderr, and the answer is false.
+/// Applies a file of set-up lines. If lines are wrong, all of them are reported on stderr, and the result is false.
+///
+/// # Errors
+/// If the file cannot be read.
 pub fn apply_entries(file: &Path, pipeline: &Pipeline, replication: &Replication) -> Result<bool> {
     let text = crate::files::text(file)?;
     let target = stf::Target { program: pipeline.program(), state: pipeline.state().as_ref(), replication };

@@ -1,7 +1,8 @@
-//! What the compiler made of a program, for `sluice check --ir-after`, `--state`, `--stages`, `--emit`, `--clif` and `--asm`.
+//! The compiler's intermediate and final forms of a program, for `sluice check --ir-after`, `--state`, `--stages`,
+//! `--emit`, `--clif` and `--asm`.
 //!
-//! All of it goes to stdout, after whatever else was asked for. Comments in listings name the part of the program (table,
-//! action, parser state, stage) and show the line of the source.
+//! All of it goes to stdout, after any other requested output. Comments in listings name the part of the program
+//! (table, action, parser state, stage) and quote the source line.
 
 use anyhow::{Result, bail, ensure};
 use base::{SourceMap, Span};
@@ -44,14 +45,17 @@ pub enum Emit {
     RawMir,
 }
 
-/// What somebody may have meant who wrote a name that is not there.
+/// Returns a suggestion for a misspelt name: ` (did you mean …?)`, or nothing.
 pub fn near(name: &str, names: &[&str]) -> String {
     let meant = base::spelling::similar(name, names.iter().copied());
     meant.map_or(String::new(), |meant| format!(" (did you mean `{meant}`?)"))
 }
 
 impl ShowArgs {
-    /// Whether the names exist, of passes that run.
+    /// Checks the name of `--ir-after`.
+    ///
+    /// # Errors
+    /// If there is no such pass, or it is switched off.
     pub fn validate(&self, options: &opt::Options) -> Result<()> {
         let Some(pass) = self.ir_after.as_deref().filter(|p| *p != "all") else { return Ok(()) };
         let names: Vec<&str> = opt::pass_names().collect();
@@ -69,7 +73,7 @@ impl ShowArgs {
         bail!("there is no pass `{pass}`{near}; there are: {}, all", names.join(", "));
     }
 
-    /// The IR after passes, made once more from the raw IR.
+    /// Optimises the raw IR once more and prints it after the requested passes.
     pub fn show_passes(&self, raw: &Program, options: &opt::Options) {
         let Some(wanted) = &self.ir_after else { return };
         let mut program = raw.clone();
@@ -83,7 +87,10 @@ impl ShowArgs {
         });
     }
 
-    /// The code.
+    /// Prints the requested forms of the code: machine-level IR, stages, Cranelift IR, machine code.
+    ///
+    /// # Errors
+    /// If the code generator refuses the program.
     pub fn show_code(&self, program: &Arc<Program>, options: &jit::Options, sources: &SourceMap) -> Result<()> {
         if let Some(emit) = self.emit {
             print!("{}", datapath::mir_text(program, emit == Emit::Mir)?);
@@ -112,7 +119,7 @@ impl ShowArgs {
     }
 }
 
-/// How several workers share the registers of a program.
+/// Describes how workers share the registers of a program.
 pub fn state_text(program: &Program) -> String {
     let name = |register: &ExternId| program.externs[register.index()].name.as_str();
     let atomicity = Atomicity::new(program);
@@ -139,7 +146,7 @@ pub fn state_text(program: &Program) -> String {
     out
 }
 
-/// The phases of an entry, and the tables for which packets do not wait.
+/// Describes the phases of an entry point, and the tables that end no phase.
 fn stages_text(program: &Program, stages: &jit::Stages) -> String {
     let name = |table: &ir::TableId| program.tables[table.index()].name.as_str();
     let mut out = match stages.phases.len() {
@@ -168,11 +175,11 @@ fn stages_text(program: &Program, stages: &jit::Stages) -> String {
     out
 }
 
-/// `router.p4:112: hdr.ipv4.ttl = hdr.ipv4.ttl - 1;`
+/// Returns a source line: `router.p4:112: hdr.ipv4.ttl = hdr.ipv4.ttl - 1;`.
 fn line_of(sources: &SourceMap, span: Span) -> Option<String> {
     let (file, line, _) = sources.locate(span)?;
     let text = sources.get(span.file)?.text.lines().nth(line as usize - 1)?.trim();
-    // `<p4lib/x.p4>` comes with the compiler.
+    // Embedded files have names such as `<p4lib/x.p4>`.
     let file = file.trim_matches(['<', '>']);
     let name = Path::new(file).file_name().map_or(file.into(), |n| n.to_string_lossy());
     Some(format!("{name}:{line}: {text}"))

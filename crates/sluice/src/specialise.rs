@@ -1,4 +1,4 @@
-//! `--specialise`: what machine code is compiled for, besides being right for all tables.
+//! `--specialise`: what machine code is specialised for; it is always right for all table contents.
 
 /// What code may be made for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -25,7 +25,7 @@ impl From<Specialise> for datapath::Specialise {
 }
 
 impl Specialise {
-    /// For the title of a row.
+    /// Returns a description for the title of a row.
     pub fn describe(self) -> &'static str {
         match self {
             Specialise::Off => "machine code, for any tables",

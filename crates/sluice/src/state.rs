@@ -1,13 +1,15 @@
-//! `sluice run --state DIR`: what the switch begins with, and that it keeps what it is told from then on.
+//! `sluice run --state DIR`: restores stored state at the start, and stores changes from then on.
 //!
-//! | on disk | program on the command line | the switch begins with |
+//! | on disk | program on the command line | the switch starts with |
 //! | --- | --- | --- |
-//! | nothing | any or none | that program and `--entries`, which are kept from then on |
-//! | a config | none, or the same as at the last start | what is kept, also if a controller has set another program meanwhile |
-//! | a config | another than at the last start | that program; kept entities go over by name, or the start is refused |
+//! | nothing | any or none | that program and `--entries`, which are stored from then on |
+//! | a config | none, or the same as at the last start | the stored config, also if a controller has set it |
+//! | a config | different from the last start | that program, with the stored entities by name |
 //!
-//! The program that a switch is started with is remembered beside the configs, so that a restart after a crash never goes
-//! back to it from what a controller has set, and an edited program takes effect. Tests: `tests/py/test_restart.py`.
+//! If a different program cannot take over an entity, the start is refused.
+//!
+//! The program of the command line is stored beside the configs. So a restart after a crash never reverts a
+//! controller's program to it, and an edited program takes effect. Tests: `tests/py/test_restart.py`.
 
 use anyhow::{Context, Result, bail};
 use control::control::Losses;
@@ -21,7 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use store::{Store, Stored, StoredConfig};
 
-/// Refused entities that are named one by one.
+/// The most refused entities that are logged one by one.
 const NAMED_MAX: usize = 20;
 
 /// Arguments of a switch that keeps its state.
@@ -35,19 +37,19 @@ pub struct StateArgs {
     forget: bool,
 }
 
-/// A directory in use.
+/// An open state directory.
 pub struct State {
     store: Arc<Store>,
     dir: PathBuf,
 }
 
 impl StateArgs {
-    /// For a process that takes over with the arguments of the first one: `--forget` was about what that one found.
+    /// Returns the arguments for a successor, without `--forget`: that was meant for the start of the first process.
     pub fn taking_over(&self) -> StateArgs {
         StateArgs { forget: false, ..self.clone() }
     }
 
-    /// Whether opening the directory, if one is named, changes nothing in it: it holds a state, which is not to be dropped.
+    /// Whether opening the directory leaves it unchanged: there is none, or it holds state that is not to be dropped.
     pub fn only_reads(&self) -> bool {
         !self.forget && self.dir().is_none_or(|dir| dir.join(store::FORMAT_FILE).exists())
     }
@@ -56,7 +58,10 @@ impl StateArgs {
         self.state.as_deref()
     }
 
-    /// Opens the directory, if one is named.
+    /// Opens the directory of `--state`; `None` without the option.
+    ///
+    /// # Errors
+    /// If it cannot be opened, is damaged, or is in use by another switch.
     pub fn open(&self) -> Result<Option<State>> {
         let Some(dir) = &self.state else { return Ok(None) };
         if self.forget {
@@ -70,16 +75,19 @@ impl StateArgs {
     }
 }
 
-/// A directory in use with what it holds at the start.
+/// An open state directory with its contents at the start.
 pub struct Kept {
     /// The directory.
     pub state: State,
-    /// By device.
+    /// The contents, by device.
     pub devices: BTreeMap<u64, Stored>,
 }
 
 impl Kept {
-    /// Reads everything.
+    /// Reads the contents of all devices.
+    ///
+    /// # Errors
+    /// If they cannot be read.
     pub fn read(state: State) -> Result<Kept> {
         let stored = |device| -> Result<(u64, Stored)> { Ok((device, state.store.stored(device)?)) };
         let devices = state.store.devices().into_iter().map(stored).collect::<Result<_>>()?;
@@ -88,29 +96,37 @@ impl Kept {
 }
 
 impl State {
-    /// The directory's records.
+    /// Returns the store behind the directory.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The directory's name, for messages.
+    /// Returns the directory's path, for messages.
     pub fn dir(&self) -> String {
         self.dir.display().to_string()
     }
 
-    /// What keeps changes.
+    /// Returns the journal that stores changes.
     pub fn journal(&self) -> Arc<dyn control::journal::Journal> {
         Arc::clone(&self.store) as Arc<dyn control::journal::Journal>
     }
 
-    /// Drops all that is kept of a device.
+    /// Drops everything that is stored of a device.
+    ///
+    /// # Errors
+    /// If the change cannot be written.
     pub fn forget_device(&self, device_id: u64) -> Result<(), String> {
         use control::journal::{Contents, Journal};
         self.store.replace(device_id, Contents::Empty, Contents::Empty)
     }
 
-    /// Brings back what is kept of a device, `stored`; false if nothing is, and then `program` is still to be loaded. `first` is the
-    /// device that is not named in messages.
+    /// Restores a device from `stored`, and replaces its program by that of the command line if this differs from the
+    /// last start. False if nothing is stored; then `program` is still to be loaded. Messages do not name device
+    /// `first`.
+    ///
+    /// # Errors
+    /// If the stored config cannot be restored or belongs to an OpenFlow bridge, or the new program cannot take over
+    /// the stored entities.
     pub fn restore(
         &self,
         handle: &Handle,
@@ -150,7 +166,7 @@ impl State {
         let Some((path, program)) = program.filter(|(_, program)| command_line.as_deref() != Some(program)) else {
             return Ok(true);
         };
-        // Another program than at the last start: it takes over what fits, as if a controller had set it.
+        // A different program than at the last start replaces the stored one, as if a controller had set it.
         let name = path.display().to_string();
         let config = ForwardingConfig { device_config: program.to_vec(), name, ..ForwardingConfig::default() };
         handle.replace(device_id, config, Losses::Refused).map_err(|error| {
@@ -166,14 +182,21 @@ impl State {
         Ok(true)
     }
 
-    /// Keeps what a device is told from now on, and what it has, unless it is kept already.
+    /// Starts storing a device's changes; first stores its current state, unless `has_all` says that it is stored
+    /// already.
+    ///
+    /// # Errors
+    /// If it cannot be written.
     pub fn keep(&self, handle: &Handle, device_id: u64, has_all: bool) -> Result<()> {
         handle
             .with(|control| control.keep(device_id, self.journal(), has_all))
             .map_err(|e| anyhow::anyhow!("{}", e.message))
     }
 
-    /// Remembers the program of the command line.
+    /// Stores the program of the command line.
+    ///
+    /// # Errors
+    /// If it cannot be written.
     pub fn remember(&self, device_id: u64, program: &[u8]) -> Result<()> {
         let Err(why) = self.store.set_command_line(device_id, program) else { return Ok(()) };
         bail!("--state {}: {why}", self.dir.display())

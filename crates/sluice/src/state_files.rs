@@ -1,7 +1,8 @@
-//! `sluice state check|dump|restore|backup`: the state directory as files, without a switch.
+//! `sluice state check|dump|restore|backup`: works on state directories without a switch.
 //!
-//! Exit codes, for scripts: 0 everything is there; 1 it is usable, but not as it was: a torn tail was found, or a dump of a damaged directory
-//! left something out; 2 it is damaged, in use, or not there. What is wrong goes to stderr, one line each. Tests: `tests/py/test_state.py`.
+//! Exit codes, for scripts: 0 the directory is complete; 1 it is usable but not complete (a torn tail was found, or a
+//! dump of a damaged directory left something out); 2 it is damaged, in use, or missing. Problems go to stderr, one
+//! line each. Tests: `tests/py/test_state.py`.
 
 use crate::output::JsonArgs;
 use anyhow::Result;
@@ -60,7 +61,10 @@ enum What {
     },
 }
 
-/// Runs it.
+/// Runs `sluice state`.
+///
+/// # Errors
+/// If the directory is damaged, in use or missing, or a file cannot be written.
 pub fn main(args: &Args) -> Result<ExitCode> {
     match &args.what {
         What::Check { dir, output } => Ok(say(*output, &offline::check(dir)?)),

@@ -1,6 +1,6 @@
-//! `sluice stats`: ports, tables, drops and load of a running switch; and, in the switch, what answers it.
+//! `sluice stats`: ports, tables, drops and load of a running switch; and the server's side, which collects them.
 //!
-//! Exit code 2 when nothing listens.
+//! Exit code 2 when no switch answers.
 
 use crate::output::{JsonArgs, Rows};
 use crate::{queues, watched};
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What commands say to a server without admin service.
+/// The commands' message about a server without admin service.
 pub const NO_ADMIN: &str = "the server has no admin service: it is not a Sluice switch";
 
 /// Which switch.
@@ -38,17 +38,20 @@ pub struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// HOST:PORT.
+    /// Returns P4Runtime's address, HOST:PORT.
     pub fn address(&self) -> String {
         let variable = || std::env::var("SLUICE_GRPC").ok().filter(|value| !value.is_empty());
         self.grpc.clone().or_else(variable).unwrap_or_else(|| crate::local::ADDRESS.to_string())
     }
 
-    /// Connects; the error says what to do when nobody listens.
+    /// Connects to the switch: by its Unix socket if it is on this machine, else by TCP.
+    ///
+    /// # Errors
+    /// If no switch listens (the message says what to do), or TLS fails.
     pub fn connect(&self) -> Result<Client> {
         let address = &self.address();
         let variable = || std::env::var_os("SLUICE_ADMIN").filter(|value| !value.is_empty()).map(PathBuf::from);
-        // What is said beats what is in the environment.
+        // Options take precedence over the environment.
         let of_environment = || if self.grpc.is_none() && self.tls_ca.is_none() { variable() } else { None };
         if let Some(path) = self.admin.clone().or_else(of_environment) {
             return Client::connect_local(&path).map_err(|error| anyhow::anyhow!("--admin: {error}"));
@@ -59,7 +62,7 @@ impl ServerArgs {
                 match Client::connect_local(&path) {
                     Ok(client) => return Ok(client),
                     Err(ClientError::NoRight(path)) => no_right = Some(path),
-                    // Left behind by a switch that is gone.
+                    // A stale socket.
                     Err(_) => {}
                 }
             }
@@ -91,27 +94,33 @@ pub struct Args {
     profile: Option<f64>,
 }
 
-/// A time from a tenth of a second to an hour.
+/// Parses a time in seconds, from 0.1 to 3600.
+///
+/// # Errors
+/// If it is no number or out of range.
 pub fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "it is a number of seconds".to_string())?;
     if (0.1..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("from 0.1 to 3600 seconds".to_string()) }
 }
 
-/// How long a switch is given to compile code that counts.
+/// How long a switch gets to compile code that counts actions.
 const MAKE_READY: Duration = Duration::from_secs(1);
 
-/// Watches a switch for some time: what it said before and after.
+/// Watches a switch for some time; returns the readings before and after.
 fn profile(client: &Client, seconds: f64) -> Result<Option<(AdminStats, AdminStats)>> {
     let time = Duration::from_secs_f64(seconds);
     client.stats_watching(time + 2 * MAKE_READY)?;
-    // Code that counts has to be compiled first.
+    // The switch first compiles code that counts actions.
     std::thread::sleep(MAKE_READY);
     let Some(before) = client.stats()? else { return Ok(None) };
     std::thread::sleep(time);
     Ok(client.stats()?.map(|now| (before, now)))
 }
 
-/// Runs it.
+/// Runs `sluice stats`.
+///
+/// # Errors
+/// If no switch answers.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let client = args.server.connect()?;
     let readings = match args.profile {
@@ -133,7 +142,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All counters of a switch.
+/// Reads all counters of a switch.
 pub fn collect(switch: &Switch) -> AdminStats {
     let port = |port: datapath::switch::PortInfo| {
         let (s, queues) = (port.stats, queues::collect(switch, datapath::QueuesOf::Port(port.number)));
@@ -191,7 +200,7 @@ pub fn collect(switch: &Switch) -> AdminStats {
         phases: code.phases.into_iter().map(phase).collect(),
     };
     let devices = switch.devices();
-    // A bridge's header actions are a table of its program that nobody fills.
+    // A bridge's header actions are a table of its program, but not one that a user can fill.
     let is_filled = |id: u64, name: &str| {
         let pipeline = switch.pipeline_of(id);
         let program = pipeline.as_ref().map(|pipeline| pipeline.program());
@@ -244,7 +253,7 @@ pub fn collect(switch: &Switch) -> AdminStats {
     }
 }
 
-/// All of it as an object, for programs; names as in the tables.
+/// Returns the statistics as an object, for `--json`.
 pub fn to_json(stats: &AdminStats) -> serde_json::Value {
     use serde_json::json;
     let counters = |c: Option<pb::Counters>| {
@@ -286,7 +295,7 @@ pub fn to_json(stats: &AdminStats) -> serde_json::Value {
     };
     let drop = |d: &pb::Drop| json!({ "reason": d.reason, "packets": d.packets, "device_id": d.device_id });
     let role = |r: &pb::Role| {
-        // A number of 128 bits, which JSON's readers may not have.
+        // As text: it has 128 bits, more than most JSON readers' numbers.
         let id = r.election_id.map(|id| (u128::from(id.high) << 64 | u128::from(id.low)).to_string());
         json!({ "name": r.name, "id": r.id, "has_primary": r.has_primary, "election_id": id, "clients": r.clients })
     };
@@ -318,7 +327,7 @@ pub fn to_json(stats: &AdminStats) -> serde_json::Value {
     })
 }
 
-/// The object of all counters, and in it what [`render_profile`] tells.
+/// Adds the values of [`render_profile`] to the object of all counters.
 fn with_profile(mut all: serde_json::Value, before: &AdminStats, now: &AdminStats) -> serde_json::Value {
     use serde_json::json;
     let action = |row: watched::ActionRow| {
@@ -335,7 +344,7 @@ fn with_profile(mut all: serde_json::Value, before: &AdminStats, now: &AdminStat
     all
 }
 
-/// Actions and cycles between two readings of a watched switch.
+/// Returns the text about actions and cycles between two readings of a watched switch.
 fn render_profile(before: &AdminStats, now: &AdminStats) -> String {
     let several = now.devices.len() > 1;
     let of_device = |device: Option<u64>, name: &str| match device {
@@ -360,7 +369,8 @@ fn render_profile(before: &AdminStats, now: &AdminStats) -> String {
     format!("in {seconds:.1} s:\n\n{}{}", section(&actions, "no table ran an action"), section(&stages, none))
 }
 
-/// Three tables and the workers; with several devices each row begins with its device's id.
+/// Returns the text about ports, tables, drops, workers and code; with several devices each row begins with its
+/// device's id.
 fn render(stats: &AdminStats) -> String {
     let several = stats.devices.len() > 1;
     let columns = |header: &[&'static str]| {
@@ -436,7 +446,7 @@ fn render(stats: &AdminStats) -> String {
     text + "\n" + &codes.collect::<String>()
 }
 
-/// `12.3 kB`
+/// Formats a size: `12.3 kB`.
 fn spell_bytes(bytes: u64) -> String {
     let scaled = |unit: u64| bytes as f64 / unit as f64;
     match bytes {
@@ -447,7 +457,7 @@ fn spell_bytes(bytes: u64) -> String {
     }
 }
 
-/// Links between devices.
+/// Returns a table of the links between devices.
 pub fn links(links: &[pb::Link]) -> Rows {
     let mut table = Rows::new(&["link from", "to", "packets", "bytes"]);
     table.align_right(2);
@@ -458,7 +468,7 @@ pub fn links(links: &[pb::Link]) -> Rows {
     table
 }
 
-/// Which code runs, in a line, and one for each table that packets wait for.
+/// Describes the running code in a line, followed by one for each table that a phase of staged code waits for.
 fn render_code(code: &pb::Code) -> String {
     let made_for = match (code.specialised, code.contents.as_slice()) {
         (false, _) => "any tables".to_string(),
@@ -487,7 +497,7 @@ fn render_code(code: &pb::Code) -> String {
     format!("code: {}, {} bytes, for {made_for}; {times}{failed}\n{waiting}", code.strategy, code.bytes)
 }
 
-/// What each worker's time went into, in shares of all its time and in cycles per packet.
+/// Returns where each worker's time went, as shares of its time and as cycles per packet.
 fn workers(workers: &[pb::Worker]) -> String {
     if workers.is_empty() {
         return String::new();

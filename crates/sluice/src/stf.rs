@@ -1,7 +1,8 @@
-//! `sluice stf X.p4 X.stf`: runs a script, on one engine or on all with a comparison.
+//! `sluice stf X.p4 X.stf`: runs an STF script, on one engine or on all with a comparison.
 //!
-//! If a frame does not come, the script is run once more by the interpreter with a trace, which tells at which line of the program
-//! the packets before it were dropped. An engine whose packets had another fate gets no such line.
+//! If an expected frame is missing, the script is run again by the interpreter with a trace, which shows at which line
+//! of the program the packets before it were dropped. The line is not shown for a packet whose fate differs between
+//! engine and interpreter.
 
 use crate::compile::ProgramArgs;
 use crate::output::JsonArgs;
@@ -53,11 +54,14 @@ enum Engine {
     All,
 }
 
-/// Runs it.
+/// Runs `sluice stf`.
+///
+/// # Errors
+/// If the options are wrong or a file cannot be read.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let mut report = Report { output: args.output, script: args.script.display().to_string(), ..Report::default() };
     let Some(compiled) = args.program.compile.compile_program(&args.program.program)? else {
-        // Its diagnostics were printed.
+        // The diagnostics have been printed.
         report.failed += 1;
         report.failures.push(json!({ "engine": null, "line": null, "message": "the program does not compile" }));
         return Ok(report.finish());
@@ -124,7 +128,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(report.finish())
 }
 
-/// What becomes of each packet of a script in the interpreter, and where in the program that is decided.
+/// Returns, for each packet of a script, its fate in the interpreter and the source line that decided it.
 fn places(lines: &[stf::Line], program: &Arc<ir::Program>, sources: &SourceMap) -> Vec<(PacketFate, Option<String>)> {
     let oracle = Oracle::new(Arc::clone(program), true);
     let output = oracle.output();
@@ -136,8 +140,8 @@ fn places(lines: &[stf::Line], program: &Arc<ir::Program>, sources: &SourceMap) 
     outcome.fates.into_iter().zip(places).collect()
 }
 
-/// Where the last run of a packet was decided: the step that chose where it goes, or the last one that has a place; and how it came
-/// to that: the lookup, or the call of the action.
+/// Returns where the last run of a packet was decided: the source line of the step that chose its output, or of the
+/// last step; followed by the lookup or action call that led there.
 fn decision(trace: &interp::Trace, sources: &SourceMap) -> Option<String> {
     let lines = trace.lines(sources, Form::Lowered);
     let chooses = |text: &str| {
@@ -163,7 +167,7 @@ fn decision(trace: &interp::Trace, sources: &SourceMap) -> Option<String> {
     Some(text)
 }
 
-/// What is said of a run: failures at once on stderr, or all of it as one object at the end.
+/// The report on a script: failures are printed at once on stderr, or everything as one object at the end.
 #[derive(Default)]
 struct Report {
     output: JsonArgs,
@@ -171,12 +175,12 @@ struct Report {
     passed: usize,
     failed: usize,
     failures: Vec<Value>,
-    /// With `--verbose`.
+    /// Output of each engine, with `--verbose`.
     engines: Vec<Value>,
 }
 
 impl Report {
-    /// Something is not as the script wants it, or the script is wrong; line 0 is the end.
+    /// Reports a failed expectation or a wrong line of the script; line 0 is the end.
     fn fail(&mut self, engine: Option<&str>, line: usize, message: String) {
         self.failed += 1;
         if !self.output.json {
@@ -197,7 +201,7 @@ impl Report {
         self.failures.push(json!({ "engine": engine, "line": null, "message": message }));
     }
 
-    /// What was read and sent.
+    /// Reports what was read and sent.
     fn say(&mut self, engine: &str, outcome: &Outcome) {
         if self.output.json {
             let sent = |(port, frame): &(u32, Vec<u8>)| json!({ "port": port, "frame": hex::encode(frame) });
@@ -208,7 +212,7 @@ impl Report {
         outcome.sent.iter().for_each(|(port, frame)| println!("[{engine}] port {port}: {}", hex::encode(frame)));
     }
 
-    /// The last word.
+    /// Prints the totals and returns the exit code.
     fn finish(self) -> ExitCode {
         let Report { output, passed, failed, failures, engines, .. } = self;
         output.print(
@@ -219,7 +223,7 @@ impl Report {
     }
 }
 
-/// Where two engines differ: the first frame, and cells.
+/// Describes where two engines differ: the first frame, and cells.
 fn difference(a: &Outcome, b: &Outcome) -> String {
     let mut lines = Vec::new();
     let frame = |o: &Outcome, i: usize| {

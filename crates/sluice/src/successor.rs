@@ -1,7 +1,7 @@
-//! A new process takes over from the running one (`sluice restart`), so that packets wait only while ports change hands.
+//! Hands a running switch over to a new process (`sluice restart`), so that packets wait only while ports change hands.
 //!
 //! ```text
-//!   running switch                                    new process: same arguments, the binary as it is on disk by now
+//!   running switch                                    new process: same arguments, the binary now on disk
 //!   starts it; a socket is its standard input ──────▶ compiles, starts DPDK
 //!   closes the state directory          ◀── `state` ─
 //!                                        ─── `yes` ─▶ reads it, makes machine code and tables
@@ -10,10 +10,11 @@
 //!   ends
 //! ```
 //!
-//! **Invariants.** Until `ports` the running switch forwards packets, and goes on if the new process ends: then it has the directory
-//! back and writes everything into it anew. From `state` on it refuses changes (UNAVAILABLE), so the new process has all that was
-//! acknowledged. If the running switch crashes on the way, the new process sees the end of its input and goes on at once; if it is told to
-//! end, it says `no`, and no switch is left.
+//! **Invariants.** Until `ports` the running switch forwards packets. If the new process ends before that, the running
+//! switch continues: it reopens the directory and writes its whole state there. From `state` on it refuses changes
+//! (UNAVAILABLE), so the new process has every acknowledged change. If the running switch crashes during the handover,
+//! the new process sees the end of its input and continues at once. If it is told to stop, it answers `no`, and no
+//! switch is left.
 //!
 //! Tests: below; `tests/py/test_takeover.py`.
 
@@ -30,17 +31,17 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Set for a process that is to take over.
+/// The environment variable that is set for a successor.
 const VARIABLE: &str = "SLUICE_TAKES_OVER";
-/// How long a new process may take until it is ready for the ports. A million entries take three seconds.
+/// How long a new process may take until it asks for the ports. A million entries take three seconds.
 const READY_MAX: Duration = Duration::from_secs(120);
-/// How often it is looked whether it is still there.
+/// How often the parent checks whether it still runs.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long one that does not take over may take to end by itself.
+/// How long a failed successor may take to end by itself before it is killed.
 const ENDS_MAX: Duration = Duration::from_secs(1);
-/// Longest line between the two.
+/// The longest line of the protocol.
 const LINE_BYTES_MAX: usize = 4096;
-/// What clients are told that write meanwhile.
+/// The refusal of writes during a handover.
 const LENT: &str = "a new process of the switch takes over; try again in a moment";
 
 const STATE: &str = "state";
@@ -49,35 +50,35 @@ const YES: &str = "yes";
 const NO: &str = "no";
 const ENDING: &str = "the switch is ending";
 
-/// The process that takes over and waits for the ports.
+/// A successor that waits for the ports.
 pub struct Takeover {
-    /// Its number.
+    /// Its process id.
     pub pid: u32,
     socket: UnixStream,
 }
 
 impl Takeover {
-    /// Says that ports and sockets are closed.
+    /// Tells the successor that ports and sockets are closed.
     pub fn give_ports(mut self) {
-        // If it has ended meanwhile nobody is left to be told.
+        // An error means that it has ended meanwhile.
         let _ = writeln!(self.socket, "{YES}");
     }
 }
 
-/// Starts processes that take over; one at a time.
+/// Starts successors, one at a time.
 pub struct Successors {
     state: Option<Arc<State>>,
     arguments: Vec<OsString>,
-    /// `None` once a process has taken over, or the switch ends.
+    /// Where ready successors are announced; `None` once one has taken over.
     ready: Mutex<Option<Sender<Takeover>>>,
-    /// The one that is being started.
+    /// The successor that is being started.
     started: Mutex<Started>,
 }
 
 #[derive(Default)]
 struct Started {
     socket: Option<UnixStream>,
-    /// The switch ends, and nobody is to go on.
+    /// The switch is stopping, so no successor may take over.
     over: bool,
 }
 
@@ -86,23 +87,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Successors {
-    /// For a switch with these arguments. `ready` hears of a process that can take over, and then the switch is to end.
+    /// Returns the starter for a switch with these arguments. A successor that is ready is sent to `ready`, upon which
+    /// the switch is to end.
     pub fn new(state: Option<Arc<State>>, arguments: Vec<OsString>, ready: Sender<Takeover>) -> Successors {
         Successors { state, arguments, ready: Mutex::new(Some(ready)), started: Mutex::default() }
     }
 
-    /// Lets no process take over any more: the switch is told to end.
+    /// Refuses takeovers from now on, because the switch is stopping.
     pub fn stop(&self) {
         let mut started = lock(&self.started);
         started.over = true;
         if let Some(socket) = &mut started.socket {
-            // If it has ended, so much the better.
+            // An error means that it has ended, which is just as well.
             let _ = writeln!(socket, "{NO} {ENDING}");
         }
     }
 
-    /// Starts a process and waits until only the ports are missing; its number then. Refused, and nothing has changed, if that does
-    /// not come about.
+    /// Starts a successor and waits until it needs only the ports. Returns its process id.
+    ///
+    /// # Errors
+    /// If there is no state directory, another successor is being started, or this one does not get ready in time. The
+    /// switch then continues unchanged.
     pub fn start(&self, handle: &Handle) -> Result<u32, String> {
         let mut ready = match self.ready.try_lock() {
             Ok(ready) => ready,
@@ -140,7 +145,7 @@ impl Successors {
             begin,
             || child.try_wait().ok().flatten().is_some(),
             || {
-                // What the disk has refused may work by now.
+                // Write changes that the disk has refused so far.
                 handle.with(control::Control::revive).map_err(|e| e.message)?;
                 state.store().lend(LENT, READY_MAX)?;
                 lent = true;
@@ -159,7 +164,7 @@ impl Successors {
             lock(&self.started).socket = None;
             if lent {
                 state.store().take_back();
-                // What fails here is tried again by the next change, and reported.
+                // An error here recurs with the next change, and is reported then.
                 let _ = handle.with(control::Control::revive);
             }
             tracing::warn!("{why}; this process goes on");
@@ -169,7 +174,7 @@ impl Successors {
 
     fn spawn(&self) -> Result<(Child, UnixStream), String> {
         let binary = std::env::current_exe().map_err(|e| format!("the binary's path is not known: {e}"))?;
-        // What Linux says of a file that was replaced.
+        // Linux appends this to the name of a replaced file.
         let path = binary.to_string_lossy();
         let binary = path.strip_suffix(" (deleted)").map_or_else(|| binary.clone(), PathBuf::from);
         let (ours, theirs) = UnixStream::pair().map_err(|e| format!("no socket to the new process: {e}"))?;
@@ -179,7 +184,7 @@ impl Successors {
             .arg0(name)
             .args(arguments)
             .env(VARIABLE, "1")
-            // systemd's watchdog is for the process that this names; without it, for the main one.
+            // systemd's watchdog applies to the process named here; without it, to the main process.
             .env_remove("WATCHDOG_PID")
             .stdin(OwnedFd::from(theirs))
             .spawn();
@@ -187,7 +192,7 @@ impl Successors {
     }
 }
 
-/// Answers a new process until it asks for the ports.
+/// Serves a successor's requests until it asks for the ports.
 fn prepare(
     socket: &UnixStream,
     begin: Instant,
@@ -221,16 +226,16 @@ fn prepare(
         } else if line.len() > LINE_BYTES_MAX || begin.elapsed() > READY_MAX {
             return Err(format!("the new process is not ready after {READY_MAX:?}"));
         } else if has_ended() && line.is_empty() {
-            // Its children may still hold the socket.
+            // There is no end of file while the successor's children hold the socket.
             return Err("the new process has refused to start; its messages are in the switch's log".to_string());
         }
     }
 }
 
-/// Ends a process that does not take over; why it does not, with how it ended.
+/// Waits for a failed successor to end, or kills it; returns the reason with its exit status.
 fn end(child: &mut Child, why: String) -> String {
     let begin = Instant::now();
-    // One that has closed its socket is ending.
+    // A process that has closed its socket is about to end.
     let mut ended = child.try_wait().ok().flatten();
     while ended.is_none() && begin.elapsed() < ENDS_MAX {
         std::thread::sleep(LOOK / 10);
@@ -245,13 +250,16 @@ fn end(child: &mut Child, why: String) -> String {
     }
 }
 
-/// The running switch, for the process that takes over from it.
+/// The running switch, as its successor sees it.
 pub struct Predecessor {
     socket: BufReader<UnixStream>,
 }
 
 impl Predecessor {
-    /// Whose place this process takes, if it was started for that.
+    /// Returns the switch that this process is to replace; `None` if it was not started for that.
+    ///
+    /// # Errors
+    /// If the variable is set but standard input is not a socket.
     pub fn of_this_process() -> Result<Option<Predecessor>, String> {
         if std::env::var_os(VARIABLE).is_none() {
             return Ok(None);
@@ -266,11 +274,17 @@ impl Predecessor {
     }
 
     /// Waits until the state directory is free.
+    ///
+    /// # Errors
+    /// If the running switch refuses. That it has crashed is no error.
     pub fn take_state(&mut self) -> Result<(), String> {
         self.ask(STATE)
     }
 
     /// Waits until ports and sockets are free. From then on this process is the switch.
+    ///
+    /// # Errors
+    /// As [`Predecessor::take_state`].
     pub fn take_ports(&mut self) -> Result<(), String> {
         self.ask(PORTS)
     }
@@ -320,7 +334,7 @@ mod tests {
         writeln!(theirs, "hello").unwrap();
         assert!(prepare(&ours, Instant::now(), || false, || Ok(())).unwrap_err().contains("`hello`"));
 
-        // A child of it may hold the socket.
+        // A child of the successor may hold the socket.
         let (ours, _theirs) = UnixStream::pair().unwrap();
         assert!(prepare(&ours, Instant::now(), || true, || Ok(())).unwrap_err().contains("refused to start"));
 

@@ -1,7 +1,7 @@
 //! `sluice table`: shows and changes the tables of a running switch, as a P4Runtime client.
 //!
-//! Entries are lines as in STF scripts: `TABLE [PRIORITY] KEY:VALUE... ACTION(ARG:VALUE, ...)`; what `show` prints, `add`
-//! takes. Names come from the program that runs there. Who may write, and exit codes: `changes`.
+//! Entries are lines as in STF scripts: `TABLE [PRIORITY] KEY:VALUE... ACTION(ARG:VALUE, ...)`; `add` accepts what
+//! `show` prints. Names come from the running program's P4Info. The right to write and exit codes: see `changes`.
 
 use crate::changes::{Doing, WriterArgs, apply, refuse};
 use crate::complete;
@@ -81,10 +81,13 @@ enum TableCommand {
     },
 }
 
-/// Lines of files say what they want; a command's own word is what happens.
+/// Keywords that a line copied from a file may begin with; the command's own verb takes precedence.
 const ENTRY_WORDS: &[&str] = &["add", "set", "modify"];
 
-/// Runs it.
+/// Runs `sluice table`.
+///
+/// # Errors
+/// If no switch answers, or it does not give the right to write.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let doing = |keyword, verb, or| Doing { keyword, verb: Some(verb), or };
     let (doing, line) = match &args.command {
@@ -104,7 +107,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
 fn list(args: &Args) -> Result<ExitCode> {
     let (client, names) = args.writer.connect()?;
-    // Without a right to counters the tables are listed all the same.
+    // Tables are listed even if the client may not read counters.
     let stats = client.stats().ok().flatten().unwrap_or_default();
     let of_device = stats.tables.iter().filter(|t| t.device_id == args.writer.device_id);
     let entries: HashMap<&str, u64> = of_device.map(|t| (t.name.as_str(), t.entries)).collect();

@@ -1,4 +1,5 @@
-//! A device of the running switch as the control plane's target: compiling what a controller sends, and making workers run it.
+//! A device of the running switch as the control plane's target: compiles programs that controllers send, and installs
+//! them on the workers.
 
 use crate::compiler::Compiler;
 use crate::compiler::protocol::Wants;
@@ -9,7 +10,7 @@ use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A device of a switch, and how programs for it are compiled.
+/// A device of a switch, with the options for compiling its programs.
 pub struct SwitchTarget {
     switch: Arc<Switch>,
     device: u64,
@@ -19,13 +20,14 @@ pub struct SwitchTarget {
     engine: EngineKind,
     specialise: Specialise,
     cache: CacheUse,
-    /// Ports that are about to be added: entities may name them already.
+    /// Ports that will be added later; entities may already refer to them.
     announced: Vec<u32>,
 }
 
 impl SwitchTarget {
-    /// The device that the switch begins with. Programs are compiled by `compiler` with `options` and, if they run on
-    /// [`EngineKind::Machine`], `code`, and while they run again as `specialise` says.
+    /// Returns the target for the switch's first device. `compiler` compiles programs with `options`; on
+    /// [`EngineKind::Machine`], `code` are the code generator's options, and `specialise` says how running code is
+    /// specialised.
     pub fn new(
         switch: Arc<Switch>,
         compiler: Arc<Compiler>,
@@ -39,7 +41,7 @@ impl SwitchTarget {
         SwitchTarget { switch, device, compiler, options, code, engine, specialise, cache, announced: vec![] }
     }
 
-    /// Another device of the same switch, with programs compiled in the same way.
+    /// Returns the target for another device of the same switch, with the same options.
     pub fn for_device(&self, device: u64) -> SwitchTarget {
         SwitchTarget {
             switch: Arc::clone(&self.switch),
@@ -54,17 +56,17 @@ impl SwitchTarget {
         }
     }
 
-    /// Says when programs' flow caches are used; otherwise they are not.
+    /// Sets when flow caches are used; the default is never.
     pub fn with_cache(self, cache: CacheUse) -> SwitchTarget {
         SwitchTarget { cache, ..self }
     }
 
-    /// Names ports that are added once a program and its entities are there.
+    /// Announces ports that will be added once program and entities are in place.
     pub fn with_ports(self, announced: Vec<u32>) -> SwitchTarget {
         SwitchTarget { announced, ..self }
     }
 
-    /// What goes on beside a program that runs now.
+    /// Starts specialisation and the flow cache of a program that has just been installed.
     fn begin(&self, pipeline: &Pipeline) {
         pipeline.specialise(self.specialise);
         if let Some(cache) = pipeline.flow_cache()
@@ -87,7 +89,7 @@ impl Target for SwitchTarget {
 
     fn compile_named(&self, source: &[u8], name: &str) -> Result<Compiled, Refusal> {
         let text = frontend::form::text(source)?;
-        // A controller need not name its program.
+        // The name is optional for controllers.
         let name = Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or("program.p4");
         let output = self.compiler.compile_text(name, text, &self.options, Wants::default())?;
         if output.failed {
@@ -144,7 +146,7 @@ impl Target for SwitchTarget {
 
     fn activate(&self, built: &Built) -> Result<(), String> {
         let pipeline = SwitchTarget::pipeline(built)?;
-        // Ports may have come since it was built.
+        // Ports may have been added since it was built.
         let ports = self.ports().into_iter().chain(self.switch.cpu_port());
         if let Some(problem) = ports.into_iter().find_map(|number| port_problem(&built.program, number)) {
             return Err(problem);
@@ -163,7 +165,7 @@ impl Target for SwitchTarget {
             self.switch.replace_pipeline_of(self.device, Arc::clone(&new), copy).map_err(|e| e.to_string())?;
             self.begin(&new);
         }
-        // No packet runs through the earlier program any more, so what it counted last can be taken over.
+        // No packet runs through the earlier program any more, so its final counts can be carried over.
         new.inherit(&old, keep);
         Ok(())
     }
@@ -178,13 +180,13 @@ impl Target for SwitchTarget {
 
     fn ports(&self) -> Vec<u32> {
         let there = self.switch.ports_of(self.device);
-        // Once a port is there, it may be bound to another device.
+        // An announced port that exists by now may belong to another device.
         let all: Vec<u32> = self.switch.ports().iter().map(|p| p.number).collect();
         let announced = self.announced.iter().copied().filter(|number| !all.contains(number));
         there.into_iter().chain(announced).collect()
     }
 
-    /// bmv2 takes all numbers that ports may have.
+    /// Like bmv2, accepts every port number in entities, whether the port exists or not.
     fn ports_to_come(&self) -> Option<u32> {
         self.options.bmv2.then_some(crate::bmv2::switch::DROP_PORT - 1)
     }
@@ -208,7 +210,7 @@ impl Target for SwitchTarget {
     }
 }
 
-/// Why a program cannot have a port of this number, if it cannot.
+/// Returns why a program cannot have a port of this number, if so.
 pub fn port_problem(program: &ir::Program, number: u32) -> Option<String> {
     let width = program.intrinsic(ir::Intrinsic::IngressPort).map(|slot| program.width(slot))?;
     if width < 32 && number >> width != 0 {

@@ -1,9 +1,10 @@
-//! `sluice run --thrift`: bmv2's thrift services for the first device (`crates/thrift`), for `simple_switch_CLI` and scripts of bmv2.
+//! `sluice run --thrift`: bmv2's thrift services for the first device (`crates/thrift`), for `simple_switch_CLI` and
+//! scripts written for bmv2.
 //!
-//! The protocol has neither encryption nor authentication, so another address than the machine's own needs --insecure. Whoever can connect
-//! may do what local commands do, but name no file of the machine: ports that are added are kernel interfaces.
+//! The protocol has neither encryption nor authentication, so any address but loopback needs --insecure. A client may
+//! do what local commands do, but cannot name files of this machine: ports that it adds are kernel interfaces.
 //!
-//! Threads: those of the services, one call at a time. Tests: `tests/py/test_thrift.py`.
+//! Threads: those of the services; calls are serialised. Tests: `tests/py/test_thrift.py`.
 
 use crate::bmv2::{config, names};
 use crate::compiler::Compiler;
@@ -31,11 +32,11 @@ use std::sync::Arc;
 use std::time::Instant;
 use thrift_service::{Ageing, Learning, Port, PortNotices, QueueSetting, Record, Server};
 
-/// Entities of a text of all of them.
+/// The most entities in a dump of all of them.
 const ENTITIES_MAX: usize = 1 << 20;
-/// Their bytes as P4Runtime encodes them: their text has more, and must fit into an answer.
+/// The most bytes of these in P4Runtime's encoding; as text, which must fit into an answer, they are longer.
 const ENTITIES_BYTES_MAX: usize = thrift_service::wire::ANSWER_BYTES_MAX;
-/// Entities of one step of a read.
+/// How many entities are read at a time.
 const STEP: usize = 1024;
 
 /// Flags of the thrift services.
@@ -53,27 +54,27 @@ pub struct ThriftArgs {
     notifications: Option<Address>,
 }
 
-/// How often ports are looked at for subscribers, in milliseconds, as bmv2 does.
+/// How often ports are polled for changes, in milliseconds, as in bmv2.
 const LOOK_MS: u64 = 200;
 
-/// Those who learn by nanomsg.
+/// The notifications of a device, which are published to nanomsg subscribers.
 pub struct Learners {
     device: u64,
     learning: Arc<Learning>,
     publisher: Publisher,
     ports: PortNotices,
     looked_ms: Option<u64>,
-    /// There once thrift is served, which gives entries their handles.
+    /// Set once thrift is served, which assigns the entries' handles.
     ageing: Option<Ageing>,
 }
 
 impl Learners {
-    /// Whose messages they get.
+    /// Returns the device whose messages are published.
     pub fn device(&self) -> u64 {
         self.device
     }
 
-    /// Takes messages of the data plane, and sends what is due. Time is milliseconds.
+    /// Queues digest messages and changes of ports, and publishes what is due. `now_ms` is the time in milliseconds.
     pub fn tell(&mut self, switch: &Switch, handle: &Handle, digests: &[DigestMessage], now_ms: u64) {
         let mut due = Vec::new();
         if self.looked_ms.is_none_or(|looked_ms| now_ms.saturating_sub(looked_ms) >= LOOK_MS) {
@@ -83,7 +84,7 @@ impl Learners {
         }
         due.extend(self.ageing.iter().flat_map(Ageing::messages));
         if !digests.is_empty() || self.learning.waits() {
-            // Without a program there is nothing to tell.
+            // Without a program there are no digests.
             if let Ok(schema) = handle.with(|control| control.schema(self.device)) {
                 due.extend(self.learning.take(&schema, digests, now_ms));
             }
@@ -91,7 +92,7 @@ impl Learners {
         self.publisher.publish(&due, Instant::now());
     }
 
-    /// Takes entries that were idle for their timeout; what is told of them is sent later.
+    /// Queues notifications about entries whose idle timeout has expired; the next [`Learners::tell`] sends them.
     pub fn tell_idle(&self, idle: Vec<TableEntry>) {
         if let Some(ageing) = &self.ageing {
             ageing.take(idle);
@@ -99,30 +100,33 @@ impl Learners {
     }
 }
 
-/// Whether a port is up for clients of bmv2. A `memory` port has no line that could be down.
+/// Whether a port is up from the point of view of bmv2's clients. A `memory` port has no link that could be down.
 fn is_up(port: &datapath::switch::PortInfo) -> bool {
     port.in_service && (port.link.up || port.kind == "memory")
 }
 
-/// What the services need of a running switch.
+/// The parts of a running switch that the services use.
 pub struct Parts<'a> {
     pub switch: &'a Arc<Switch>,
     pub handle: &'a Arc<Handle>,
     pub devices: &'a Arc<Devices>,
     pub compiler: &'a Arc<Compiler>,
-    /// How programs are compiled.
+    /// The options with which programs are compiled.
     pub options: Options,
-    /// The device that the services are about.
+    /// The device that the services expose.
     pub device: u64,
-    /// Where the event stream is, if there is one.
+    /// The address of the event stream, if there is one.
     pub events: Option<String>,
 }
 
-/// What is wrong with an address of notifications.
+/// The objection to a notification address that other machines can reach.
 const OPEN_TO_READERS: &str = "other machines can connect there, and everybody can read what is sent";
 
 impl ThriftArgs {
-    /// Where it is asked for, and allowed.
+    /// Returns the option and address to serve on; `None` if thrift is not requested.
+    ///
+    /// # Errors
+    /// If the address is wrong or needs --insecure, or notifications are requested without thrift.
     pub fn check(&self, transport: &TransportArgs) -> Result<Option<(&'static str, SocketAddr)>> {
         if let Some(address) = self.open_notifications() {
             let option = names::option("--notifications");
@@ -151,7 +155,7 @@ impl ThriftArgs {
         Ok(Some((option, address)))
     }
 
-    /// Where other machines can connect to be notified.
+    /// Returns the notification address if other machines can reach it.
     fn open_notifications(&self) -> Option<&SocketAddr> {
         match &self.notifications {
             Some(Address::Tcp(address)) if !address.ip().to_canonical().is_loopback() => Some(address),
@@ -159,7 +163,10 @@ impl ThriftArgs {
         }
     }
 
-    /// Listens, if it is asked for.
+    /// Serves thrift and notifications, if requested.
+    ///
+    /// # Errors
+    /// As [`ThriftArgs::check`], or if the address cannot be listened on.
     pub fn serve(
         &self,
         parts: Parts<'_>,
@@ -196,7 +203,8 @@ impl ThriftArgs {
     }
 }
 
-/// Listens for those who learn. A switch does its work without them: several of one emulated network may have one address.
+/// Starts publishing notifications. A failure is only logged, because several switches of an emulated network may be
+/// given the same address.
 fn learners(address: &Address, device: u64) -> Option<Learners> {
     let bound = Publisher::bind(address);
     let note = |error| tracing::warn!("notifications are not sent by nanomsg: cannot listen at {address}: {error:#}");
@@ -216,7 +224,7 @@ struct Service {
     audit: Audit,
 }
 
-/// Changes one queue or all of them.
+/// Changes the setting of one queue, or of all.
 fn change_queues(config: &mut traffic::Config, queue: Option<u8>, setting: QueueSetting) -> Result<(), String> {
     let count = config.queues.len();
     let which = match queue {
@@ -238,7 +246,7 @@ fn change_queues(config: &mut traffic::Config, queue: Option<u8>, setting: Queue
     Ok(())
 }
 
-/// The line of scripts that sets parameters of a calculation.
+/// Returns the script line that sets a calculation's parameters.
 fn set_parameters(name: &str, parameters: &HashParameters) -> String {
     match parameters {
         HashParameters::Crc(crc) => format!(

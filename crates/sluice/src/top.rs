@@ -1,8 +1,8 @@
-//! `sluice top`: a running switch at a glance, again and again: ports, tables by hits, actions, cycles, drops.
+//! `sluice top`: a live view of a running switch: ports, tables by hits, actions, cycles, drops.
 //!
-//! Reads the admin service's counters every interval and shows what they grew by (`top/view.rs`); drawn with ratatui, or once
-//! as plain text (`--once`) or as objects (`--json`) for scripts. Each time it asks the switch to be watched for a little longer (`watched.rs`), so
-//! that ends with it.
+//! Every interval it reads the admin service's counters and shows their increase (`top/view.rs`): drawn with ratatui,
+//! once as plain text (`--once`), or as objects (`--json`) for scripts. Each reading extends the time for which the
+//! switch is watched (`watched.rs`), so watching ends soon after the command does.
 
 mod view;
 
@@ -43,10 +43,13 @@ pub struct Args {
     sort: Sort,
 }
 
-/// How far back the samples go that say where the cycles went.
+/// How far back the samples of cycles reach.
 const SAMPLED: Duration = Duration::from_secs(10);
 
-/// Runs it.
+/// Runs `sluice top`.
+///
+/// # Errors
+/// If no switch answers, or stdout is no terminal (without `--once` and `--json`).
 pub fn main(args: &Args) -> Result<ExitCode> {
     let client = args.server.connect()?;
     let interval = Duration::from_secs_f64(args.interval);
@@ -73,10 +76,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// The switch, which counts more while it is asked again and again.
+/// A connection to a switch that is watched while it is read periodically.
 struct Watcher {
     client: Client,
-    /// How long it is to go on with that after each time.
+    /// How long the switch is watched after each reading.
     time: Duration,
 }
 
@@ -90,14 +93,14 @@ impl Watcher {
 struct Screen {
     sort: Sort,
     stopped: bool,
-    /// Where there is no room for all: whether the program is shown, and not what is around it.
+    /// On a screen too small for all sections: whether those about the program are shown instead of the others.
     program: bool,
-    /// Rows of the tables' section that are scrolled away.
+    /// The first visible row of the tables' section.
     offset: usize,
     address: String,
 }
 
-/// Readings, the last one at the end: at least two, and no more than reach back [`SAMPLED`].
+/// Readings, oldest first; those older than [`SAMPLED`] are dropped, except the last two.
 struct Readings(VecDeque<AdminStats>);
 
 impl Readings {
@@ -135,14 +138,14 @@ impl Screen {
                     break;
                 }
             }
-            // Either there is a key, or it is time to draw.
+            // Handle a key if there is one; otherwise it is time to draw.
             if event::poll(Duration::ZERO)? && !self.key(&event::read()?) {
                 return Ok(());
             }
         }
     }
 
-    /// Does what a key says; whether to go on.
+    /// Handles a key; false to quit.
     fn key(&mut self, event: &Event) -> bool {
         let Event::Key(key) = event else { return true };
         if key.kind == KeyEventKind::Release {
@@ -167,7 +170,7 @@ impl Screen {
         let state = if self.stopped { "  STOPPED" } else { "" };
         frame.render_widget(Line::from(format!("sluice {}  {}{state}", self.address, view.heading)).bold(), heading);
         let [ports, tables, actions, parts, workers, drops, queues, tenants] = &view.sections;
-        // Behind the ports, if there are some.
+        // These sections follow the ports, if they have rows.
         let behind_ports: Vec<&Section> = [queues, tenants].into_iter().filter(|s| !s.rows.is_empty()).collect();
         let behind_ports = behind_ports.as_slice();
         let always = [ports, tables, actions, parts, workers, drops];
@@ -194,7 +197,7 @@ impl Screen {
         frame.render_widget(Line::from(text).dim(), keys);
     }
 
-    /// Draws sections below one another. Those of which there may be many rows share the room that is left.
+    /// Draws sections below one another. Those that may have many rows share the remaining height.
     fn column(&mut self, frame: &mut Frame<'_>, area: Rect, sections: &[&Section], tables: &Section) {
         let may_be_long = |s: &Section| s.title != "ports" && s.title != "workers" && s.title != "drops";
         let constraint = |s: &&Section| match may_be_long(s) {
@@ -214,7 +217,7 @@ impl Screen {
     }
 }
 
-/// Columns from which there are two columns of sections.
+/// The terminal width, in columns, from which sections are drawn side by side.
 const WIDE: u16 = 150;
 
 fn height(section: &Section) -> u16 {

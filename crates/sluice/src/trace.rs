@@ -1,5 +1,5 @@
-//! `sluice trace X.p4 --port N --packet HEX`: what a program does with one packet, step by step, with P4 lines; without a
-//! program, what a running switch does with a packet that is given, or with the next ones that match a filter.
+//! `sluice trace X.p4 --port N --packet HEX`: shows step by step, with P4 lines, what a program does with a packet;
+//! without a program, what a running switch does with a given packet, or with the next ones that match a filter.
 
 mod tree;
 
@@ -83,7 +83,7 @@ impl Args {
     }
 }
 
-/// Frames of a file that are looked at.
+/// The most frames that are read from a file.
 const FRAMES_MAX: usize = 65_536;
 
 /// How traces are printed.
@@ -98,7 +98,10 @@ pub enum Format {
     Protobuf,
 }
 
-/// Runs it.
+/// Runs `sluice trace`.
+///
+/// # Errors
+/// If arguments are missing or wrong, a file cannot be read, or no switch answers.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let given = frames(args)?;
     match &args.program {
@@ -107,14 +110,14 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             let (Some(port), Some(frames)) = (args.port, given) else {
                 bail!("a program needs a packet: --port N --packet HEX, or --port N --pcap FILE");
             };
-            // Without filters, --count is what is looked at.
+            // Without filters, --count is the number of frames to trace.
             let wanted = if args.pcap.is_some() { args.count as usize } else { 1 };
             offline(args, program, port, &frames[..wanted.min(frames.len())])
         }
     }
 }
 
-/// The frames that are given, if any are.
+/// Returns the frames of `--packet` or `--pcap`; `None` without either.
 fn frames(args: &Args) -> Result<Option<Vec<Vec<u8>>>> {
     if let Some(digits) = &args.packet {
         return Ok(Some(vec![bytes(digits).map_err(|why| anyhow!("--packet {why}"))?]));
@@ -133,7 +136,7 @@ fn frames(args: &Args) -> Result<Option<Vec<Vec<u8>>>> {
     Ok(Some(frames))
 }
 
-/// The bytes of a packet as people write and programs print them: `0x0200 0000`, `02:00:00`, `0x02, 0x00`, lines.
+/// Parses a packet's bytes in the usual notations: `0x0200 0000`, `02:00:00`, `0x02, 0x00`, several lines.
 fn bytes(text: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     for word in text.split(|c: char| c.is_whitespace() || matches!(c, ':' | ',' | '-')) {
@@ -141,7 +144,7 @@ fn bytes(text: &str) -> Result<Vec<u8>, String> {
         if let Some(other) = digits.chars().find(|c| !c.is_ascii_hexdigit()) {
             return Err(format!("has {other:?}, which is no hexadecimal digit"));
         }
-        // Digits that stand apart would be joined to others than was meant.
+        // Words are decoded one by one: an odd number of digits must not be completed by the next word.
         bytes.extend(hex::decode(digits).map_err(|_| format!("has `{word}`, which is not whole bytes of two digits"))?);
     }
     if bytes.is_empty() { Err("has no bytes".to_string()) } else { Ok(bytes) }
@@ -193,7 +196,7 @@ fn live(args: &Args, given: Option<Vec<Vec<u8>>>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints traces; as text, those of one packet together.
+/// Prints traces; in text form, the traces of a packet together.
 struct Shown {
     format: Format,
     waiting: Vec<pb::TraceResponse>,
@@ -225,7 +228,7 @@ fn show(trace: &pb::TraceResponse, format: Format) -> Result<()> {
     Ok(())
 }
 
-/// All outcomes of one packet.
+/// Returns the text about all outcomes of one packet.
 fn render(traces: &[pb::TraceResponse]) -> String {
     let Some(first) = traces.first() else { return String::new() };
     let mut text = format!("# port {}: {}\n", first.port, hex::encode(&first.frame));
@@ -297,7 +300,7 @@ fn to_json(trace: &pb::TraceResponse) -> serde_json::Value {
     })
 }
 
-/// Traces packets through a program that does not run, one after the other on the same tables and registers.
+/// Traces packets through a program without a switch, one after the other on the same tables and registers.
 fn offline(args: &Args, path: &Path, port: u32, frames: &[Vec<u8>]) -> Result<ExitCode> {
     let Some(compiled) = args.compile.compile_program(path)? else {
         return Ok(ExitCode::from(1));
@@ -332,13 +335,13 @@ fn offline(args: &Args, path: &Path, port: u32, frames: &[Vec<u8>]) -> Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a packet through the program: what left.
+/// Runs a packet through the program; returns the sent frames.
 fn receive(local: &mut Local, port: u32, frame: &[u8]) -> Result<Vec<Sent>> {
     let too_long = || format!("the frame has {} bytes, a packet buffer 2,048", frame.len());
     local.receive(port, frame).with_context(too_long)
 }
 
-/// Why packets were dropped since the last call; `before` are the drops until then, by reason.
+/// Returns the reasons of drops since the last call; `before` holds the drop counters of that call, by reason.
 fn new_drops(local: &Local, before: &mut BTreeMap<String, u64>) -> Vec<String> {
     let drops: BTreeMap<_, _> = local.pipeline().drops(0).read(local.pipeline().program()).into_iter().collect();
     let new = drops.iter().filter(|(name, n)| **n > before.get(*name).copied().unwrap_or(0));
@@ -347,7 +350,7 @@ fn new_drops(local: &Local, before: &mut BTreeMap<String, u64>) -> Vec<String> {
     reasons
 }
 
-/// Traces a packet, as a running switch tells it: without log lines and digests.
+/// Traces a packet into the message of a running switch, which has no log lines and digests.
 fn told(
     local: &mut Local,
     output: &OracleOutput,
@@ -362,14 +365,14 @@ fn told(
     let dropped = if sent.is_empty() { dropped } else { vec![] };
     let runs = output.take_traces();
     let runs = runs.iter().map(|(entry, trace)| crate::live::run(*entry, trace, sources, form)).collect();
-    // They are not part of the message, and the next packet's would follow them.
+    // Not part of the message; left in place, they would be mixed with those of the next packet.
     drop(output.take_logs());
     drop(local.pipeline().take_digests());
     let sent = sent.into_iter().map(|s| pb::trace_response::Sent { port: s.port, frame: s.bytes }).collect();
     Ok(pb::TraceResponse { port, frame: frame.to_vec(), runs, sent, dropped, ..Default::default() })
 }
 
-/// Traces a packet; `before` are the drops until then, by reason.
+/// Traces a packet and prints the trace; `before` is as of [`new_drops`].
 fn trace_one(
     local: &mut Local,
     output: &OracleOutput,

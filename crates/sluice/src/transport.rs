@@ -1,8 +1,8 @@
-//! What `sluice run` listens on: P4Runtime by TCP, the Unix socket with the admin service, metrics; who is let in, and limits
-//! (`docs/access.md`).
+//! The listeners of `sluice run`: P4Runtime over TCP, the Unix socket with the admin service, metrics; with access
+//! control and limits (`docs/access.md`).
 //!
-//! A TCP address that other machines can reach needs TLS, or `--insecure`, which is warned of. SIGHUP reads certificates and roles again;
-//! what is wrong in them is logged, and what was in force stays.
+//! A TCP address that other machines can reach needs TLS, or `--insecure`, which logs a warning. SIGHUP reloads
+//! certificates and roles; errors in them are logged, and the previous ones stay in force.
 //!
 //! Tests: `tests/py/test_tls.py`, `tests/py/test_access.py`.
 
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of a token's file.
+/// The most bytes of a token's file.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
 /// Flags of what the switch listens on.
@@ -81,7 +81,7 @@ pub struct TransportArgs {
     metrics_token_file: Option<PathBuf>,
 }
 
-/// All that listens; dropping it closes it.
+/// The open listeners; dropping them closes them.
 pub struct Listeners {
     server: Option<Server>,
     _metrics: Option<MetricsServer>,
@@ -90,12 +90,12 @@ pub struct Listeners {
     audit: Audit,
 }
 
-/// What is to be had before anything listens.
+/// Files and addresses that were read and checked before anything listens.
 pub struct Read {
     tls: Option<Tls>,
     access: Arc<Access>,
     audit: Audit,
-    /// Where P4Runtime listens.
+    /// The address of P4Runtime; `None` for off.
     grpc: Option<SocketAddr>,
     metrics: Option<ReadMetrics>,
 }
@@ -107,7 +107,10 @@ struct ReadMetrics {
 }
 
 impl TransportArgs {
-    /// Reads certificates, roles and the token, opens the audit log, and finds what of the addresses is wrong.
+    /// Reads certificates, roles and the token, opens the audit log, and checks the addresses.
+    ///
+    /// # Errors
+    /// If one of the files cannot be used, or an address is wrong or needs --insecure.
     pub fn read(&self) -> Result<Read> {
         let tls = self.tls()?;
         let access = match &self.roles {
@@ -140,7 +143,10 @@ impl TransportArgs {
         Ok(ReadMetrics { address, tls, token })
     }
 
-    /// Listens.
+    /// Opens the listeners.
+    ///
+    /// # Errors
+    /// If an address or the Unix socket cannot be listened on.
     pub fn serve(
         &self,
         read: Read,
@@ -188,7 +194,7 @@ impl TransportArgs {
         if wanted.is_none() && !wants_socket {
             return Ok(None);
         }
-        // The socket's name has the port in it, which is known when P4Runtime listens.
+        // Bound after P4Runtime listens, because the socket's name contains the port.
         let mut refused = None;
         let socket = |address| {
             if !wants_socket {
@@ -229,7 +235,7 @@ impl TransportArgs {
         Ok(Some(server))
     }
 
-    /// Refuses to listen in clear text where other machines can connect, unless told to.
+    /// Refuses an address that other machines can reach without TLS, unless `--insecure` is set.
     fn check_private(&self, option: &'static str, address: SocketAddr, has_tls: bool) -> Result<()> {
         if has_tls || address.ip().to_canonical().is_loopback() {
             return Ok(());
@@ -246,17 +252,17 @@ impl TransportArgs {
         Ok(())
     }
 
-    /// Whether listening in clear text where other machines can connect is wanted.
+    /// Whether `--insecure` is set: addresses that other machines can reach may go without TLS.
     pub fn insecure(&self) -> bool {
         self.insecure
     }
 
-    /// Whether clients have to show a certificate.
+    /// Whether clients need a certificate.
     pub fn wants_certificates(&self) -> bool {
         self.tls_client_ca.is_some()
     }
 
-    /// For the line that says where the switch listens.
+    /// Describes the transport security, for the line about the address.
     fn how(&self) -> &'static str {
         match (&self.tls_cert, &self.tls_client_ca) {
             (None, _) => "",
@@ -267,7 +273,7 @@ impl TransportArgs {
 }
 
 impl Listeners {
-    /// Reads certificates and roles again, opens the audit log anew, and takes back what `sluice log` changed.
+    /// Reloads certificates and roles, reopens the audit log, and resets the log filter that `sluice log` changed.
     pub fn reload(&self) {
         let certificates = self.certificates.iter().map(|tls| tls.reload().map_err(|e| e.to_string()));
         let access = self.access.reload().map_err(|e| e.to_string());
@@ -282,12 +288,12 @@ impl Listeners {
         }
     }
 
-    /// Where records of changes go.
+    /// Returns the audit log.
     pub fn audit(&self) -> &Audit {
         &self.audit
     }
 
-    /// Closes P4Runtime and the socket.
+    /// Closes P4Runtime and the Unix socket.
     pub fn shutdown(self) {
         if let Some(server) = self.server {
             server.shutdown();
@@ -319,7 +325,10 @@ fn read_token(file: &Path) -> Result<String> {
     Ok(token.to_string())
 }
 
-/// HOST:PORT as an address.
+/// Resolves HOST:PORT.
+///
+/// # Errors
+/// If it has another form or cannot be resolved; `option` is named in the message.
 pub fn socket_address(option: &str, address: &str) -> Result<SocketAddr> {
     address.to_socket_addrs().ok().and_then(|mut all| all.next()).with_context(|| {
         format!("{option}: `{address}` is not an address: a host and a port are needed, as in 127.0.0.1:9559")

@@ -1,8 +1,8 @@
-//! Unix sockets that the switch listens on: those of bridges (`openflow`) and of digest messages (`nanomsg`).
+//! Unix sockets that the switch listens on: those of bridges (`openflow`) and of nanomsg publishers (`nanomsg`).
 //!
-//! A process that was killed leaves its socket behind, and the next one replaces it. Whoever looks at a socket to replace or remove
-//! it holds a lock on its folder (flock(2)): of several processes that start at the same time one gets the path, and the others see
-//! that it is served. The lock ends with the process and leaves no file.
+//! A killed process leaves its socket behind, and the next one replaces it. A process locks the socket's folder
+//! (flock(2)) while it decides whether to replace or remove a socket. Of several processes that start at the same time,
+//! one thus gets the path, and the others find it served. The lock ends with the process and leaves no file.
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -14,23 +14,23 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long another process may hold the lock.
+/// How long to wait for another process's lock.
 const LOCKED_MAX: Duration = Duration::from_secs(5);
 
-/// A socket's place, which is removed at the end unless another process has one there by then.
+/// The file of a socket. Dropping it removes the file, unless another process has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Its device and inode.
+    /// Its device and inode numbers.
     file: (u64, u64),
-    /// Keeps the inode, so that no later file has its number.
+    /// Keeps the inode in use, so that no later file gets its number.
     _held: OwnedFd,
 }
 
-/// Listens on a Unix socket with these permissions. One that nobody serves any more is replaced.
+/// Listens on a Unix socket with these permissions. A stale socket is replaced.
 ///
 /// # Errors
-/// If something else is there, another process serves it, or the folder cannot be locked or written.
+/// If the path is another kind of file, another process serves it, or the folder cannot be locked or written.
 pub fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile)> {
     let _lock = lock(path)?;
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
@@ -48,7 +48,7 @@ pub fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile)> {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Without the lock it is better left: the next process replaces it.
+        // Without the lock the file is left behind; the next process replaces it.
         let Ok(_lock) = lock(&self.path) else { return };
         if file_of(&self.path) == Some(self.file) {
             let _ = std::fs::remove_file(&self.path);
@@ -60,7 +60,7 @@ fn file_of(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// The lock of a path's folder, until the file is closed.
+/// Locks a path's folder until the result is dropped.
 fn lock(path: &Path) -> Result<File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let file = File::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
@@ -87,7 +87,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m");
         for _ in 0..50 {
-            // One that was left behind.
+            // A stale socket.
             drop(UnixListener::bind(&path).unwrap());
             let barrier = Barrier::new(8);
             let served: Vec<_> = std::thread::scope(|scope| {
@@ -113,7 +113,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m");
         let (_, before) = listen(&path, 0o660).unwrap();
-        // Its listener is closed, so it is replaced.
+        // The listener is closed, so its socket is stale and is replaced.
         let (_after, now) = listen(&path, 0o660).unwrap();
         drop(before);
         assert!(path.exists());

@@ -1,17 +1,18 @@
-//! What a switch finds out only while somebody watches, for `sluice stats --profile`, `sluice top` and the metrics: how often
-//! actions ran, and how many cycles the parts of the program took.
+//! Statistics that a switch collects only while it is watched (`sluice stats --profile`, `sluice top`, `--profile`):
+//! how often actions ran, and how many cycles the parts of the program took.
 //!
-//! Counts of actions are exact, cycles are estimates from samples of where workers were (`datapath::watch`). What is shown is
-//! the difference of two readings. What the samples found nowhere in the program, though the workers' own counters say that it
-//! went into the program, is the replication engine's, or code's that was made before somebody watched: `the switch itself`.
+//! Action counts are exact; cycles are estimated by sampling the workers (`datapath::watch`). What is shown is the
+//! difference between two readings. The workers' own counters also give the cycles spent in the program in total. The
+//! part of these that the samples do not attribute to the program, shown as `the switch itself`, is spent in the
+//! replication engine or in code compiled before the switch was watched.
 //!
-//! Tests: below; `tests/py/test_operations.py` with the real switch.
+//! Tests: below; `tests/py/test_operations.py` with a running switch.
 
 use datapath::Switch;
 use grpc::admin::AdminStats;
 use messages::sluice::v1 as pb;
 
-/// Reads it; `None` if nobody has watched so far.
+/// Reads the statistics; `None` if the switch has not been watched so far.
 pub fn collect(switch: &Switch) -> Option<pb::Watched> {
     let watched = switch.watched();
     if !watched.now && watched.samples == 0 {
@@ -44,27 +45,27 @@ pub fn collect(switch: &Switch) -> Option<pb::Watched> {
     })
 }
 
-/// What a counter grew by; one that went back is another program's.
+/// Returns the increase of a counter; one that decreased belongs to another program and counts from zero.
 fn grown(before: u64, now: u64) -> u64 {
     if now >= before { now - before } else { now }
 }
 
-/// An action of a table, between two readings.
+/// An action of a table and its runs between two readings.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ActionRow {
-    /// Whose program.
+    /// The device.
     pub device: u64,
     /// The table.
     pub table: String,
     /// The action.
     pub action: String,
-    /// Packets for which it ran.
+    /// The packets that ran it.
     pub packets: u64,
-    /// Of those that the table ran some action for, in per cent.
+    /// Their share of the packets that ran any action of the table, in per cent.
     pub share: f64,
 }
 
-/// Actions that ran between two readings, most often first.
+/// Returns the actions that ran between two readings, most frequent first.
 pub fn actions(before: &AdminStats, now: &AdminStats) -> Vec<ActionRow> {
     let none = pb::Watched::default();
     let (before, now) = (before.watched.as_ref().unwrap_or(&none), now.watched.as_ref().unwrap_or(&none));
@@ -89,23 +90,23 @@ pub fn actions(before: &AdminStats, now: &AdminStats) -> Vec<ActionRow> {
     rows
 }
 
-/// Where cycles went, between two readings.
+/// A part of the program or switch, and its cycles between two readings.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StageRow {
-    /// Whose program; `None` for what is the switch's.
+    /// The device; `None` for parts of the switch itself.
     pub device: Option<u64>,
     /// `receive`, `state P.start`, `table I.dst`, ...
     pub part: String,
-    /// For each packet that was received.
+    /// Cycles per received packet.
     pub cycles_per_packet: f64,
-    /// Of all but idle cycles, in per cent.
+    /// The share of all cycles but idle ones, in per cent.
     pub share: f64,
-    /// How often workers were found there; `None` where it is counted.
+    /// The number of samples; `None` if the cycles were counted, not sampled.
     pub samples: Option<u64>,
 }
 
 impl StageRow {
-    /// As an object.
+    /// Returns the row as an object.
     pub fn json(&self) -> serde_json::Value {
         serde_json::json!({
             "device_id": self.device, "part": self.part, "cycles_per_packet": self.cycles_per_packet,
@@ -114,7 +115,7 @@ impl StageRow {
     }
 }
 
-/// Kinds of parts in the order in which packets meet them.
+/// Kinds of parts, in the order of a packet's path.
 const ORDER: [&str; 7] = ["state", "parser", "table", "action", "control", "deparser", "loop"];
 
 fn spelled(part: &pb::Part) -> String {
@@ -124,7 +125,8 @@ fn spelled(part: &pb::Part) -> String {
     }
 }
 
-/// Where the cycles went, from receiving to sending; nothing if no packet came or nobody watched.
+/// Returns the cycles of each part, from receiving to sending; empty if no packet was received or the switch was not
+/// watched.
 pub fn stages(before: &AdminStats, now: &AdminStats) -> Vec<StageRow> {
     let sum = |value: fn(&pb::Worker) -> u64| {
         let of = |(i, w): (usize, &pb::Worker)| grown(before.workers.get(i).map_or(0, value), value(w));
@@ -166,7 +168,7 @@ pub fn stages(before: &AdminStats, now: &AdminStats) -> Vec<StageRow> {
     rows
 }
 
-/// The same as JSON: counters, not differences.
+/// Returns the statistics as JSON: the counters, not differences.
 pub fn to_json(watched: &pb::Watched) -> serde_json::Value {
     use serde_json::json;
     let action = |a: &pb::Action| json!({ "device_id": a.device_id, "table": a.table, "action": a.action, "packets": a.packets });
@@ -187,7 +189,7 @@ pub fn to_json(watched: &pb::Watched) -> serde_json::Value {
 pub mod tests {
     use super::*;
 
-    /// A reading after `n` packets, of which a quarter run `deny` of `I.acl`, and of which each costs 100 cycles.
+    /// Returns a reading after `n` packets: a quarter run `deny` of `I.acl`, and each costs 100 cycles.
     pub fn reading(n: u64) -> AdminStats {
         let action =
             |action: &str, packets| pb::Action { device_id: 1, table: "I.acl".into(), action: action.into(), packets };

@@ -1,5 +1,5 @@
-//! A running switch compiles in a process of its own: what a program asks too much of ends there, with a reason, and nobody else
-//! waits. The switch is the real one, asked over P4Runtime.
+//! A running switch compiles in a child process: a program that exceeds its limits is refused with a reason, and other
+//! clients do not wait. Runs the real binary as a P4Runtime client.
 
 use grpc::services::p4runtime::p4_runtime_client::P4RuntimeClient;
 use messages::p4::v1 as pb;
@@ -14,16 +14,16 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-/// For a loaded machine.
+/// Long enough for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 const ELECTION: pb::Uint128 = pb::Uint128 { high: 0, low: 1 };
 
-/// A running switch with a client that is primary.
+/// A running switch and its primary client.
 struct Bed {
     switch: Child,
     runtime: Runtime,
     client: P4RuntimeClient<Channel>,
-    /// Keeps the stream open.
+    /// Keeps the stream channel open, and so the role of primary.
     _requests: tokio::sync::mpsc::Sender<pb::StreamMessageRequest>,
 }
 
@@ -62,7 +62,7 @@ impl Bed {
         self.runtime.block_on(set(self.client.clone(), action, text.to_string()))
     }
 
-    /// The switch's child processes: those that compile or wait for it.
+    /// Returns the switch's child processes: the compiling one and the spare.
     fn children(&self) -> Vec<u32> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.switch.id())).into_iter().flatten().flatten();
         let of = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
@@ -71,7 +71,7 @@ impl Bed {
             .collect()
     }
 
-    /// The child that compiles: it has begun a thread for that.
+    /// Waits for a child that is compiling; it has more than one thread.
     fn busy_child(&self) -> u32 {
         let busy = |pid: &u32| std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().count() > 1;
         wait_for("a child that compiles", || self.children().into_iter().find(busy))
@@ -103,7 +103,7 @@ async fn set(mut client: P4RuntimeClient<Channel>, action: Action, text: String)
     client.set_forwarding_pipeline_config(request).await.map(drop)
 }
 
-/// Writes a multicast group, which every program has.
+/// Writes a multicast group, which works with every program.
 async fn write(mut client: P4RuntimeClient<Channel>, id: u32) -> Result<(), Status> {
     use pb::packet_replication_engine_entry::Type;
     let group = pb::MulticastGroupEntry { multicast_group_id: id, ..Default::default() };
@@ -115,7 +115,7 @@ async fn write(mut client: P4RuntimeClient<Channel>, id: u32) -> Result<(), Stat
     client.write(request).await.map(drop)
 }
 
-/// A program with these types, metadata and statements in its ingress control.
+/// Returns a program with these types, metadata and ingress statements.
 fn program(types: &str, metadata: &str, apply: &str) -> String {
     format!(
         "#include <core.p4>
@@ -141,7 +141,7 @@ fn small() -> String {
     program("", "", "sm.egress_spec = 1;")
 }
 
-/// Within the compiler's own limits, and long to compile.
+/// Returns a program within the front end's limits that takes long to compile.
 fn long() -> String {
     program("", "", &"if (meta.w == 1) { meta.w = meta.w + 7; }\n".repeat(30_000))
 }
@@ -173,7 +173,7 @@ fn a_long_compilation_does_not_block_other_writes() {
     let busy = bed.busy_child();
     let open = std::fs::read_dir(format!("/proc/{busy}/fd")).unwrap().count();
     assert!(open <= 3, "the compiler has {open} files open: it inherits none but its pipes");
-    // The compiler stands still, so that it takes longer than the writes whatever the machine does.
+    // Stop the compiler, so that it takes longer than the writes on any machine.
     signal("-STOP", busy);
     for id in 1..=100 {
         bed.runtime.block_on(write(bed.client.clone(), id)).unwrap();
@@ -192,7 +192,7 @@ fn sixteen_million_parentheses_are_refused_and_the_memory_is_returned() {
     let refused = bed.set(Action::Verify, &text).unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{}", refused.message());
     assert!(refused.message().contains("E0007"), "{}", refused.message());
-    // The request itself has 16 MB, which the server and its libraries hold a few times.
+    // The request has 16 MB, of which the server and its libraries hold several copies.
     let after = bed.resident_bytes();
     assert!(after < before + (400 << 20), "{before} bytes before, {after} after");
 }
@@ -223,7 +223,7 @@ fn a_compilation_that_takes_too_long_names_the_limit_and_the_option() {
     let refused = bed.runtime.block_on(compiling).unwrap().unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{}", refused.message());
     assert!(refused.message().contains("longer than 1 s") && refused.message().contains("--compile-time"), "{refused}");
-    // The next one has a child of its own.
+    // The next program gets a fresh child.
     bed.set(Action::VerifyAndCommit, &small()).unwrap();
 }
 
@@ -275,6 +275,6 @@ fn a_program_of_the_command_line_is_compiled_with_its_includes_and_their_limits(
     assert!(code == Some(1) && stderr.contains("E0010"), "{code:?}: {stderr}");
     std::fs::write(folder.path().join("part.p4"), small()).unwrap();
     let (code, stderr) = run("#include \"part.p4\"\n");
-    // It compiles, and then there is no such port.
+    // It compiles, and then the port does not exist.
     assert!(code == Some(2) && !stderr.contains("error["), "{code:?}: {stderr}");
 }

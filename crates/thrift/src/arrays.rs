@@ -1,7 +1,7 @@
-//! Counters, meters and registers with cells by index.
+//! Counters, meters and registers whose cells are addressed by index.
 //!
-//! bmv2's rates are packets or bytes a microsecond, P4Runtime's a second. A register's value is 64 bits with a sign: `bit<64>` above
-//! 2^63 shows as negative, and cells of other types than numbers of 64 bits at most are refused.
+//! bmv2's rates are per microsecond, P4Runtime's per second. bmv2 shows a register's value as a signed 64-bit number:
+//! `bit<64>` values from 2^63 on appear as negative. Cells that are not numbers of at most 64 bits are rejected.
 
 use crate::fault::{Answer, Fault, array as code, coded, meter};
 use crate::program::find;
@@ -14,7 +14,7 @@ use p4info::{DataType, MeterType, ObjectKind, TypeInfo};
 
 const PER_SECOND: f64 = 1e6;
 
-/// An array of the program.
+/// A counter, meter or register array of the program.
 struct Array {
     id: u32,
     name: String,
@@ -23,7 +23,7 @@ struct Array {
     cell: Option<Cell>,
 }
 
-/// A register's cell that a client can see.
+/// The type of a register's cell that clients can access.
 #[derive(Clone, Copy)]
 struct Cell {
     width: u32,
@@ -52,7 +52,7 @@ fn cell(types: &TypeInfo, of: &DataType) -> Option<Cell> {
 
 impl Cell {
     fn data(self, value: i64) -> Option<P4Data> {
-        // A negative number stands for the one with the same bits.
+        // A negative number is accepted for an unsigned cell and denotes the value with the same bits.
         let least = if self.width > 0 { -(1i128 << (self.width - 1)) } else { 0 };
         let most = (1i128 << self.width) - 1;
         let bits = Bits::from_i128(self.width, i128::from(value));
@@ -85,7 +85,7 @@ impl Context<'_> {
         let program = self.program()?;
         let arrays = program.schema.arrays.iter().filter(|(_, array)| array.kind == kind);
         let Some((id, array)) = find(name, arrays.map(|(id, array)| (*id, array.name.as_str(), array))) else {
-            // 1 in all three.
+            // The code is 1 for all three kinds.
             return Err(Fault::Coded(code::INVALID_NAME, format!("there is no {} `{name}`", kind.noun())));
         };
         let cell = array.cell.as_ref().and_then(|of| cell(&program.schema.info.type_info, of));
@@ -93,7 +93,7 @@ impl Context<'_> {
         Ok(Array { id, name, size: array.size, meter_type: array.meter_type, cell })
     }
 
-    /// An index of the array; 2 is the code for a wrong one in all three.
+    /// An index of the array; the code of an invalid one is 2 for all three kinds.
     fn index(&self, array: &Array, argument: i16) -> Answer<i64> {
         let index = self.i32(argument)?;
         match u64::try_from(index).is_ok_and(|index| index < array.size) {
@@ -115,7 +115,7 @@ impl Context<'_> {
     }
 }
 
-/// `BmCounterValue` of an argument.
+/// The `BmCounterValue` in an argument.
 pub(crate) fn counter_value(on: &Context<'_>, argument: i16) -> Answer<CounterData> {
     let value = on.option(argument);
     match (value.and_then(|value| value.field(1)), value.and_then(|value| value.field(2))) {
@@ -126,7 +126,7 @@ pub(crate) fn counter_value(on: &Context<'_>, argument: i16) -> Answer<CounterDa
     }
 }
 
-/// `BmCounterValue`.
+/// Counter data as a `BmCounterValue`.
 pub(crate) fn read_counter_value(data: CounterData) -> Value {
     Value::Struct(vec![(1, Value::I64(data.byte_count)), (2, Value::I64(data.packet_count))])
 }
@@ -154,7 +154,10 @@ pub(crate) fn counter_reset(on: &mut Context<'_>) -> Answer<Option<Value>> {
     on.set(Entity::Counter(CounterEntry { counter_id: array.id, index: None, data }), code::ERROR)
 }
 
-/// A meter's configuration of bmv2's list of rates; or the code of what is wrong, and a sentence.
+/// Converts bmv2's list of rates to a meter's configuration.
+///
+/// # Errors
+/// The code of the method's exception and a message, if the rates are invalid.
 pub(crate) fn meter_config(rates: &[Value], of: MeterType) -> Result<MeterConfig, (i32, String)> {
     let rate = |value: &Value| match (value.field(1), value.field(2)) {
         (Some(Value::Double(rate)), Some(Value::I32(burst))) => {
@@ -188,7 +191,7 @@ pub(crate) fn meter_config(rates: &[Value], of: MeterType) -> Result<MeterConfig
     }
 }
 
-/// bmv2's list of rates; empty for a meter without configuration.
+/// A meter's configuration as bmv2's list of rates; empty without a configuration.
 pub(crate) fn read_rates(config: Option<MeterConfig>, of: MeterType) -> Value {
     let rate = |rate: i64, burst: i64| {
         let burst = i32::try_from(burst).unwrap_or(i32::MAX);
@@ -229,7 +232,7 @@ pub(crate) fn meter_rates(on: &mut Context<'_>) -> Answer<Option<Value>> {
     }
 }
 
-/// A register whose cells a client can see.
+/// The register in the arguments, with its cell type; an error if clients cannot access its cells.
 fn register(on: &mut Context<'_>) -> Answer<(Array, Cell)> {
     let array = on.array(ObjectKind::Register)?;
     match array.cell {

@@ -1,4 +1,4 @@
-//! Ports, programs and the switch itself; and what is refused by name.
+//! Methods for ports, programs and the switch itself, and methods that are rejected with a reason.
 
 use crate::fault::{self, Answer, Fault, crc, learn, toeplitz};
 use crate::learning::{Learning, SAMPLES_MAX};
@@ -14,7 +14,7 @@ use md5::{Digest, Md5};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// `InvalidDevMgrOperation`'s only code.
+/// The only code of `InvalidDevMgrOperation`.
 const PORT_ERROR: i32 = 1;
 /// `SwapOperationErrorCode`.
 const ONGOING_SWAP: i32 = 2;
@@ -22,9 +22,9 @@ const NO_ONGOING_SWAP: i32 = 3;
 /// `IdLookupErrorCode`.
 const INVALID_RESOURCE_TYPE: i32 = 0;
 const INVALID_RESOURCE_NAME: i32 = 1;
-/// `BmResourceType` ends here.
+/// Number of members of `BmResourceType`.
 const RESOURCES_MAX: i32 = 5;
-/// Bytes of an interface's name (`IFNAMSIZ` less the zero).
+/// Maximum length of an interface name in bytes (`IFNAMSIZ` without the terminating zero).
 const INTERFACE_BYTES_MAX: usize = 15;
 
 pub(crate) fn ports(on: &mut Context<'_>) -> Answer<Option<Value>> {
@@ -47,7 +47,7 @@ fn port_number(number: i32) -> Answer<u32> {
     u32::try_from(number).map_err(|_| port_error(format!("{number} is no port")))
 }
 
-/// Only kernel interfaces: whoever reaches the socket is not to name files of the machine.
+/// Adds a port. Only kernel interfaces are allowed: clients that reach the socket must not name files of the machine.
 pub(crate) fn add_port(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let (interface, number) = (on.text(1)?, port_number(on.i32(2)?)?);
     let plain = |c: char| c.is_ascii_graphic() && !matches!(c, ':' | '/' | ',' | '@');
@@ -71,7 +71,7 @@ pub(crate) fn remove_port(on: &mut Context<'_>) -> Answer<Option<Value>> {
     Ok(None)
 }
 
-/// `BmConfig`; of nanomsg's sockets there are those for notifications and events.
+/// `BmConfig`; of nanomsg's sockets it has those for notifications and events.
 pub(crate) fn info(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let device = i64::try_from(on.switch.device_id()).unwrap_or(i64::MAX);
     let mut told = vec![(1, Value::I64(device)), (2, Value::I32(i32::from(on.port)))];
@@ -103,7 +103,7 @@ pub(crate) fn id_from_name(on: &mut Context<'_>) -> Answer<Option<Value>> {
         .ok_or_else(|| Fault::Coded(INVALID_RESOURCE_NAME, format!("there is no resource `{name}` of type {kind}")))
 }
 
-/// Takes a program that `bm_swap_configs` starts. It is compiled now, so that what is wrong is said now.
+/// Accepts a program that `bm_swap_configs` will start. It is compiled here, so that its errors are reported here.
 pub(crate) fn load(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let text = on.long_text(1)?;
     if on.state.waiting.is_some() {
@@ -121,11 +121,11 @@ pub(crate) fn swap(on: &mut Context<'_>) -> Answer<Option<Value>> {
     Ok(None)
 }
 
-/// Begins the program anew: initial entries, zero counters and registers, no groups.
+/// Restarts the program: initial entries, counters and registers at zero, no groups.
 pub(crate) fn reset(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let sessions = on.sessions()?;
     on.switch.reset().map_err(Fault::said)?;
-    // bmv2 keeps these.
+    // bmv2 keeps mirroring sessions.
     on.put_sessions_back(sessions)?;
     on.forget_replication()?;
     Ok(None)
@@ -198,7 +198,7 @@ pub(crate) fn all_rates(on: &mut Context<'_>) -> Answer<Option<Value>> {
     change_queues(on, None, None, setting)
 }
 
-/// `BmCrc16Config`, whose numbers are `i16`.
+/// Parameters from a `BmCrc16Config`, whose numbers are `i16`.
 pub(crate) fn set_crc16(on: &mut Context<'_>) -> Answer<Option<Value>> {
     set_crc(on, 16, |value| match value {
         Value::I16(number) => Some(u32::from(*number as u16)),
@@ -206,7 +206,7 @@ pub(crate) fn set_crc16(on: &mut Context<'_>) -> Answer<Option<Value>> {
     })
 }
 
-/// `BmCrc32Config`, whose numbers are `i32`.
+/// Parameters from a `BmCrc32Config`, whose numbers are `i32`.
 pub(crate) fn set_crc32(on: &mut Context<'_>) -> Answer<Option<Value>> {
     set_crc(on, 32, |value| match value {
         Value::I32(number) => Some(*number as u32),
@@ -234,7 +234,7 @@ fn set_crc(on: &mut Context<'_>, width: u32, number: fn(&Value) -> Option<u32>) 
     set_parameters(on, name, HashParameters::Crc(parameters), [crc::INVALID_NAME, crc::WRONG_TYPE])
 }
 
-/// Codes are those for a name that there is not, and for a calculation of another kind.
+/// Sets the parameters of a calculation. `codes` are for an unknown name, and for a calculation of another kind.
 fn set_parameters(on: &Context<'_>, name: &str, parameters: HashParameters, codes: [i32; 2]) -> Answer<Option<Value>> {
     let entry = CalculationEntry { name: name.to_string(), parameters: Some(parameters) };
     on.write_one(UpdateKind::Modify, Entity::Calculation(entry)).map_err(|error| match error.code {
@@ -257,7 +257,7 @@ pub(crate) fn set_toeplitz(on: &mut Context<'_>) -> Answer<Option<Value>> {
     set_parameters(on, name, parameters, [toeplitz::INVALID_NAME, toeplitz::WRONG_TYPE])
 }
 
-/// Does something with the list that argument 2 names.
+/// Calls `f` with the learning list that argument 2 identifies.
 fn learning(on: &mut Context<'_>, f: impl FnOnce(&Learning, &Arc<Schema>, i32) -> bool) -> Answer<Option<Value>> {
     let none = "learning lists: digests go to controllers by P4Runtime; `sluice run --notifications` sends them";
     let lists = on.learning.ok_or_else(|| Fault::unsupported(none))?;

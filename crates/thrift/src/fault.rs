@@ -1,44 +1,45 @@
-//! How a method refuses: by its own exception, which is a number, or by the protocol's, which is a text.
+//! Errors of methods. They are reported by the method's own exception, which has a numeric code, or by the protocol's
+//! exception, which has a text.
 //!
-//! bmv2's exceptions say no more than a code; the sentence with the object and the valid choices goes to the log. What no code of a
-//! method stands for (an operation that is not supported, a controller that is primary, a disk that fails) is the protocol's exception,
-//! so that the caller reads why.
+//! bmv2's exceptions consist of a code only; the message with the object and the valid choices is logged. Conditions
+//! without a code (an unsupported operation, a primary controller, a failing disk) use the protocol's exception, so
+//! that the caller sees the reason.
 
 use crate::wire::{Outcome, TooLong};
 use control::{Code, Error};
 use thrift::ApplicationErrorKind;
 
-/// Bytes of a text that a client is sent: a compiler has much to say.
+/// Maximum length in bytes of a text sent to a client; compiler output can be long.
 const SAID_BYTES_MAX: usize = 8 << 10;
 
-/// A refusal.
+/// An error of a method.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Fault {
-    /// By the method's exception: its code, and why for the log.
+    /// The method's exception: its code, and a message for the log.
     Coded(i32, String),
-    /// By the protocol's exception.
+    /// The protocol's exception, with its message.
     Said(ApplicationErrorKind, String),
 }
 
 pub(crate) type Answer<T> = std::result::Result<T, Fault>;
 
 impl Fault {
-    /// What the switch does not have.
+    /// An operation that the switch does not support.
     pub(crate) fn unsupported(what: &str) -> Fault {
         Fault::Said(ApplicationErrorKind::InternalError, format!("not supported: {what}"))
     }
 
-    /// Anything else that has no code.
+    /// Any other error without a code.
     pub(crate) fn said(why: impl Into<String>) -> Fault {
         Fault::Said(ApplicationErrorKind::InternalError, why.into())
     }
 
-    /// An argument that is missing or of another type.
+    /// An argument that is missing or has the wrong type.
     pub(crate) fn arguments(why: impl Into<String>) -> Fault {
         Fault::Said(ApplicationErrorKind::ProtocolError, why.into())
     }
 
-    /// For the log.
+    /// The message for the log.
     pub(crate) fn message(&self) -> &str {
         match self {
             Fault::Coded(_, why) | Fault::Said(_, why) => why,
@@ -68,7 +69,7 @@ impl From<TooLong> for Fault {
     }
 }
 
-/// Codes of refusals that concern no argument: they are said, since no code stands for them.
+/// Whether an error does not concern the arguments; it is then reported by text, since no code applies.
 fn is_general(code: Code) -> bool {
     matches!(
         code,
@@ -76,7 +77,7 @@ fn is_general(code: Code) -> bool {
     )
 }
 
-/// A refusal of the control plane by a code of the method's exception.
+/// An error of the control plane, reported with `code` if it concerns the arguments.
 pub(crate) fn coded(error: Error, code: i32) -> Fault {
     match is_general(error.code) {
         true => Fault::said(error.message),
@@ -84,7 +85,8 @@ pub(crate) fn coded(error: Error, code: i32) -> Fault {
     }
 }
 
-/// `TableOperationErrorCode`, as far as clients of all versions know it: an unknown code ends a command line.
+/// `TableOperationErrorCode`, restricted to codes that clients of all versions know: an unknown code ends a command
+/// line.
 #[allow(missing_docs, dead_code, reason = "bmv2's names")]
 pub(crate) mod table {
     pub const FULL: i32 = 1;
@@ -115,7 +117,7 @@ pub(crate) mod table {
     pub const ERROR: i32 = 100;
 }
 
-/// `CounterOperationErrorCode` and `RegisterOperationErrorCode`, which are the same; the first two are those of meters, too.
+/// `CounterOperationErrorCode` and `RegisterOperationErrorCode`, which are identical. Meters share the first two codes.
 #[allow(missing_docs, reason = "bmv2's names")]
 pub(crate) mod array {
     pub const INVALID_NAME: i32 = 1;

@@ -1,21 +1,22 @@
-//! What a hostile client can send, driven by bytes: for the fuzz target, whose findings the test suite replays.
+//! The fuzz target for input of hostile clients; the test suite replays its findings.
 //!
-//! Bytes are what a connection brings. Must hold: nothing panics, and a call that is read is written as one that reads the same.
+//! The input is the byte stream of a connection. Properties: nothing panics, and a call that has been read can be
+//! written and read again unchanged.
 
 use crate::wire::{Call, Value, read_call, request};
 
-/// Reads calls until one is refused or there is no more.
+/// Reads calls until one is rejected or the input ends.
 pub fn any(bytes: &[u8]) {
     let mut left = bytes;
     while let Ok(call) = read_call(&mut left) {
         let sent = request(&call).expect("memory takes what is written");
         let again = read_call(&mut sent.as_slice()).expect("a call that was read is a call");
-        // Not compared as values: a number that is none is not equal to itself.
+        // Compares encodings, not values: NaN is not equal to itself.
         assert_eq!(request(&again).expect("memory takes what is written"), sent);
     }
 }
 
-/// Inputs to begin with.
+/// Seed inputs.
 pub fn seeds() -> Vec<Vec<u8>> {
     let call = |name: &str, fields: Vec<(i16, Value)>| {
         let call = Call { name: name.to_string(), sequence: 1, oneway: false, arguments: Value::Struct(fields) };

@@ -1,8 +1,8 @@
-//! Handles of table entries: bmv2's numbers for them, which clients keep.
+//! Handles of table entries: the numbers by which bmv2's clients refer to them.
 //!
-//! A table gives the least number that is free, from 0, as bmv2 does: scripts count on it. When a number is used again, its upper bits
-//! are another version, so that an old handle is known as expired. Entries that another client wrote get numbers when the table is looked
-//! at: handles are made for keys here, and the entries themselves stay where they are.
+//! A table assigns the lowest free number, from 0, as bmv2 does; scripts rely on that. When a number is reused, the
+//! upper bits hold another version, so that an old handle is recognised as expired. Entries written by other clients
+//! get handles when their table is scanned. Only keys are stored here; the entries remain in the control plane.
 //!
 //! ```text
 //!   handle = version << 24 | number        the sign bit stays clear
@@ -17,22 +17,22 @@ use base::entry::KeyMatch;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Bits of the number.
+/// Width of the number in a handle, in bits.
 const NUMBER_BITS: u32 = 24;
-/// Numbers of a table.
+/// Number of handle numbers of a table.
 const NUMBERS_MAX: usize = 1 << NUMBER_BITS;
-/// Versions of a number; then they begin again.
+/// Number of versions of a handle number, after which they wrap around.
 const VERSIONS: u32 = 1 << 7;
 
-/// A key with its priority, in a form that no two entries of a table share.
+/// An encoding of key and priority that is unique within a table.
 pub(crate) type Name = Arc<[u8]>;
 
-/// Why there is no entry.
+/// Why a handle has no entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoEntry {
-    /// None has the number.
+    /// No entry has this number.
     Invalid,
-    /// It is gone, and the number has another one.
+    /// The entry was removed, and its number is in use again.
     Expired,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum NoEntry {
 struct Slot {
     version: u32,
     name: Option<Name>,
-    /// The value of the key's prefix as a client gave it, where it has bits behind the prefix: bmv2 shows it again.
+    /// The prefix value that a client wrote, if it has bits beyond the prefix length: bmv2 shows it unchanged.
     given: Option<Box<[u8]>>,
 }
 
@@ -50,12 +50,12 @@ pub(crate) struct Handles {
     numbers: HashMap<Name, u32>,
     slots: Vec<Slot>,
     free: BTreeSet<u32>,
-    /// Entries that were there before the first look have handles.
+    /// Whether the entries that existed before the first scan have handles.
     pub(crate) complete: bool,
 }
 
 impl Handles {
-    /// The handle of an entry, which gets one if it has none; `None` when all numbers are taken.
+    /// The handle of an entry, assigned if it has none; `None` if all numbers are in use.
     pub(crate) fn of(&mut self, name: &[u8]) -> Option<i32> {
         if let Some(number) = self.numbers.get(name) {
             return Some(self.handle(*number));
@@ -74,12 +74,12 @@ impl Handles {
         Some(self.handle(number))
     }
 
-    /// How many entries have handles.
+    /// Number of entries with handles.
     pub(crate) fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// The handle of an entry that has one.
+    /// The handle of an entry, if it has one.
     pub(crate) fn known(&self, name: &[u8]) -> Option<i32> {
         self.numbers.get(name).map(|number| self.handle(*number))
     }
@@ -88,19 +88,22 @@ impl Handles {
         (self.slots[number as usize].version << NUMBER_BITS | number) as i32
     }
 
-    /// Keeps the value that a client gave for the prefix of an entry that has a handle.
+    /// Stores the prefix value that a client wrote for an entry.
     pub(crate) fn give(&mut self, handle: i32, value: Option<Vec<u8>>) {
         if let Some(slot) = self.slots.get_mut(handle as usize & (NUMBERS_MAX - 1)) {
             slot.given = value.map(Vec::into_boxed_slice);
         }
     }
 
-    /// The value that a client gave for the prefix of an entry, if it has bits that do not count.
+    /// The prefix value that a client wrote for an entry, if it has bits beyond the prefix length.
     pub(crate) fn given(&self, handle: i32) -> Option<&[u8]> {
         self.slots.get(handle as usize & (NUMBERS_MAX - 1))?.given.as_deref()
     }
 
-    /// The entry that a handle stands for.
+    /// The entry to which a handle refers.
+    ///
+    /// # Errors
+    /// [`NoEntry`] if there is none.
     pub(crate) fn name(&self, handle: i32) -> Result<Name, NoEntry> {
         let handle = u32::try_from(handle).map_err(|_| NoEntry::Invalid)?;
         let (number, version) = (handle & (NUMBERS_MAX as u32 - 1), handle >> NUMBER_BITS);
@@ -112,7 +115,7 @@ impl Handles {
         }
     }
 
-    /// An entry is gone.
+    /// Frees the handle of an entry that has been removed.
     pub(crate) fn remove(&mut self, name: &[u8]) {
         let Some(number) = self.numbers.remove(name) else { return };
         let slot = &mut self.slots[number as usize];
@@ -121,14 +124,14 @@ impl Handles {
         self.free.insert(number);
     }
 
-    /// Removes all but those that `stays` lets stay.
+    /// Frees the handles of all entries except those for which `stays` is true.
     pub(crate) fn retain(&mut self, stays: impl Fn(&[u8]) -> bool) {
         let gone: Vec<Name> = self.numbers.keys().filter(|name| !stays(name)).cloned().collect();
         gone.iter().for_each(|name| self.remove(name));
     }
 }
 
-/// The handles of entries that were found otherwise than by a client: by a packet.
+/// Finds handles of entries for other parts of the switch, such as for entries that packets match.
 pub struct HandleLookup {
     services: Arc<Services>,
 }
@@ -138,13 +141,14 @@ impl HandleLookup {
         HandleLookup { services }
     }
 
-    /// The handle of the entry of a table that has this key and priority. `None` if there is no such entry, and while a client's call is
-    /// answered, which may take long.
+    /// The handle of the entry of a table with this key and priority. `None` if there is no such entry, and while a
+    /// client's call is in progress, which can take long.
     pub fn handle_of(&self, table: &str, key: &[KeyMatch], priority: i32) -> Option<i32> {
         self.services.try_with(|on| tables::handle_of(on, table, key, priority))?
     }
 
-    /// What a session mirrors to. `None` for those that other clients made, and while a client's call is answered.
+    /// What a mirroring session mirrors to. `None` for sessions of other clients, and while a client's call is in
+    /// progress.
     pub fn mirrored(&self, session: u32) -> Option<Mirrored> {
         self.services.try_with(|on| on.mirrored_here(session))?
     }

@@ -1,14 +1,16 @@
-//! Learning lists: digest messages as bmv2's tools get them, on a socket of their own, acknowledged by thrift.
+//! Learning lists: digests in the form that bmv2's tools receive, on a socket of their own and acknowledged by thrift.
 //!
-//! Each digest of the program is a list; its id is its position among them, from 1, as p4c numbers them. A sample waits in the list's
-//! buffer until there are as many as a message holds (1 unless a client says otherwise) or the first is old enough (1 s), then the
-//! buffer is a message. A sample that was sent and not acknowledged is not sent again.
+//! Each digest of the program is a list; its id is its position among them, from 1, as p4c numbers them. Samples wait
+//! in the list's buffer until there are as many as a message holds (default 1) or until the first one exceeds the
+//! maximum age (default 1 s); the buffer is then sent as a message. A sample that was sent and not acknowledged is not
+//! sent again.
 //!
-//! A message, in the machine's byte order, is 32 bytes (`LEA|`, device as 8 bytes, context and list as 4 each, buffer as 8, samples as
-//! 4), and then the samples: fields in order, each in whole bytes of network order.
+//! A message is in native byte order. Its header has 32 bytes: `LEA|`, device (8 bytes), context (4), list (4), buffer
+//! (8), number of samples (4). The samples follow; each is its fields in order, in whole bytes of network byte order.
 //!
-//! Limits: a message has at most [`SAMPLES_MAX`] samples; beyond [`UNACKED_MAX`] samples of a list the oldest count as acknowledged.
-//! Who sends the messages is the switch's to decide. Threads: any; no call waits. Tests: below, `tests/py/test_thrift.py`.
+//! Limits: a message has at most [`SAMPLES_MAX`] samples. Beyond [`UNACKED_MAX`] unacknowledged samples of a list, the
+//! oldest are considered acknowledged. The caller sends the messages. Threads: any; no call blocks. Tests: below,
+//! `tests/py/test_thrift.py`.
 //!
 //! Source: `learning.h` of behavioral-model.
 
@@ -18,14 +20,14 @@ use control::schema::Schema;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Samples of a message.
+/// Limit on samples of a message.
 pub const SAMPLES_MAX: usize = 1024;
-/// Samples of a list that wait for their acknowledgement.
+/// Limit on unacknowledged samples of a list.
 pub const UNACKED_MAX: usize = 65_536;
-/// How old the first sample of a buffer becomes, unless a client says otherwise.
+/// Default maximum age in ms of the first sample in a buffer.
 const TIMEOUT_MS: u64 = 1000;
 
-/// The lists of a device.
+/// The learning lists of a device.
 pub struct Learning {
     device: u64,
     address: String,
@@ -34,7 +36,7 @@ pub struct Learning {
 
 #[derive(Default)]
 struct Lists {
-    /// Of the program whose lists they are.
+    /// The program to which the lists belong.
     schema: Option<Arc<Schema>>,
     lists: Vec<List>,
 }
@@ -42,34 +44,35 @@ struct Lists {
 struct List {
     digest: ExternId,
     samples_max: usize,
-    /// 0: samples wait until there are enough.
+    /// Maximum age of a sample in ms; 0: samples wait until there are enough.
     timeout_ms: u64,
     buffer: Vec<Vec<u8>>,
     since_ms: u64,
     next: u64,
-    /// What waits or was sent, and is not acknowledged.
+    /// Samples that wait or were sent, and are not acknowledged.
     known: HashSet<Vec<u8>>,
-    /// Sent samples by the number of their message; those that are acknowledged one by one are gone.
+    /// Sent samples, by the number of their message; samples acknowledged individually are `None`.
     sent: BTreeMap<u64, Vec<Option<Vec<u8>>>>,
 }
 
 impl Learning {
-    /// Lists of a device, whose messages are sent at an address, `ipc:///tmp/bmv2-0-notifications.ipc`.
+    /// The lists of a device whose messages are sent to `address`, such as `ipc:///tmp/bmv2-0-notifications.ipc`.
     pub fn new(device: u64, address: String) -> Learning {
         Learning { device, address, lists: Mutex::default() }
     }
 
-    /// Where clients get messages.
+    /// The address where clients receive messages.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Whether samples wait, so that time alone makes a message.
+    /// Whether samples wait, so that a message may become due by time alone.
     pub fn waits(&self) -> bool {
         self.lock().lists.iter().any(|list| !list.buffer.is_empty())
     }
 
-    /// Takes messages of the data plane under a program; returns what is to be sent now. Time is milliseconds of any steady clock.
+    /// Adds digests of the data plane under a program, and returns the messages that are due. `now_ms` is in
+    /// milliseconds of any monotonic clock.
     pub fn take(&self, schema: &Arc<Schema>, messages: &[DigestMessage], now_ms: u64) -> Vec<Vec<u8>> {
         let mut lists = self.lock();
         lists.follow(schema);
@@ -99,7 +102,7 @@ impl Learning {
         out
     }
 
-    /// Samples of a message are acknowledged, or all of them. Whether there is such a list.
+    /// Acknowledges some samples of a message, or all of them. Returns whether the list exists.
     pub(crate) fn acknowledge(&self, schema: &Arc<Schema>, list: i32, buffer: u64, samples: Option<&[usize]>) -> bool {
         self.with(schema, list, |list| {
             let Some(sent) = list.sent.get_mut(&buffer) else { return };
@@ -123,12 +126,12 @@ impl Learning {
         })
     }
 
-    /// How long a sample waits at most; 0 for without end. Whether there is such a list.
+    /// Sets the maximum age of samples in ms; 0 for no limit. Returns whether the list exists.
     pub(crate) fn set_timeout(&self, schema: &Arc<Schema>, list: i32, timeout_ms: u64) -> bool {
         self.with(schema, list, |list| list.timeout_ms = timeout_ms)
     }
 
-    /// How many samples a message has. Whether there is such a list.
+    /// Sets the number of samples of a message. Returns whether the list exists.
     pub(crate) fn set_samples(&self, schema: &Arc<Schema>, list: i32, samples: usize) -> bool {
         self.with(schema, list, |list| list.samples_max = samples.clamp(1, SAMPLES_MAX))
     }
@@ -141,13 +144,13 @@ impl Learning {
     }
 
     fn lock(&self) -> MutexGuard<'_, Lists> {
-        // Each list is whole after each statement.
+        // Each statement leaves the lists consistent, so data of a poisoned lock can be used.
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Lists {
-    /// Begins anew if the program is another one.
+    /// Creates new lists if the program has changed.
     fn follow(&mut self, schema: &Arc<Schema>) {
         if self.schema.as_ref().is_some_and(|known| Arc::ptr_eq(known, schema)) {
             return;
@@ -173,7 +176,7 @@ impl List {
         }
     }
 
-    /// Makes a message of the buffer; `at` is the list's position.
+    /// Makes a message of the buffer; `at` is the position of the list.
     fn send(&mut self, device: u64, at: usize) -> Vec<u8> {
         let samples = std::mem::take(&mut self.buffer);
         let mut message = b"LEA|".to_vec();

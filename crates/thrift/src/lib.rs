@@ -1,17 +1,17 @@
-//! bmv2's thrift services for a switch: what `simple_switch_CLI` and scripts for bmv2 speak.
+//! bmv2's thrift services for a switch, used by `simple_switch_CLI` and scripts for bmv2.
 //!
 //! ```text
-//!   client ══TCP══▶ server: places, patience ─▶ wire: bounded messages ─▶ service: methods ─▶ control: checked as P4Runtime's are
+//!   client ═TCP═▶ server: places, deadlines ─▶ wire: bounded messages ─▶ service: methods ─▶ control: validation
 //! ```
 //!
-//! The services are bmv2's `standard`, `simple_pre`, `simple_pre_lag` and `simple_switch`, behind the multiplexed protocol. Requests become
-//! the typed requests of `control` (names become ids of the P4Info), so that validation, the journal and the audit log are the same for
-//! all clients. What bmv2 has and the control plane has not is kept here: handles of entries (`handles`) and nodes of multicast groups
-//! (`multicast`).
+//! The services are bmv2's `standard`, `simple_pre`, `simple_pre_lag` and `simple_switch`, over the multiplexed
+//! protocol. Calls are converted to typed requests of `control` (names become ids of the P4Info), so validation, the
+//! journal and the audit log are the same for all clients. State that only bmv2 has is kept here: handles of entries
+//! (`handles`) and nodes of multicast groups (`multicast`).
 //!
-//! **Invariant:** the only crate that knows thrift; no file and no port of the machine but by [`Switch`].
+//! **Invariant:** no other crate uses thrift. This one accesses files and ports of the machine through [`Switch`] only.
 //!
-//! The protocol has neither encryption nor authentication: whoever can connect is an operator.
+//! The protocol has neither encryption nor authentication: every client that can connect has an operator's rights.
 
 mod arrays;
 mod device;
@@ -40,7 +40,10 @@ pub use switch::{Port, QueueSetting, Record, Switch};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-/// Serves a switch; its digest messages are those of `learning`, if it sends any.
+/// Starts the services of a switch; `learning` has its learning lists, if it sends digests.
+///
+/// # Errors
+/// If the address cannot be bound, or the system refuses a thread.
 pub fn serve(address: SocketAddr, switch: Arc<dyn Switch>, learning: Option<Arc<Learning>>) -> std::io::Result<Server> {
     let listener = TcpListener::bind(address)?;
     let port = listener.local_addr()?.port();

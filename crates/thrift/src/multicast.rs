@@ -1,17 +1,18 @@
-//! Multicast as bmv2 has it, with nodes, and mirroring sessions.
+//! Multicast as in bmv2, with nodes, and mirroring sessions.
 //!
 //! ```text
-//!   group ─▶ nodes (a replication id, ports, aggregation groups)     here, by handle
-//!         ─▶ replicas (a port and an instance each)                  control, what packets see
+//!   group ─▶ nodes (a replication id, ports, aggregation groups)  here, by handle
+//!         ─▶ replicas (a port and an instance each)               in the control plane, used by packets
 //! ```
 //!
-//! A change of a node is a change of the replicas of its group, and nothing else: the group of the control plane is always what its nodes
-//! say. When another client wrote a group, nodes are made of its replicas. Nodes without a group are known here only, and are gone after a
-//! restart.
+//! The replicas of a group in the control plane always follow from its nodes: a change of a node is written as a change
+//! of its group's replicas. If another client writes a group, its nodes are rebuilt from the replicas. Nodes without a
+//! group exist only here, and are lost on a restart.
 //!
-//! bmv2 sends one copy for an aggregation group, and always to the same port: number `255 mod n` of its n ports. So it is here.
+//! For an aggregation group, bmv2 sends one copy, always to the same port: port number `255 mod n` of its n ports. The
+//! same is done here.
 //!
-//! A mirroring session to a group has the group's replicas, and follows what these methods change.
+//! A mirroring session to a group has the group's replicas, and is updated when these methods change the group.
 
 use crate::fault::{Answer, Fault, coded, multicast as code};
 use crate::service::Context;
@@ -21,32 +22,32 @@ use control::entity::{CloneSession, Entity, MulticastGroup, Replica, ReplicaPort
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Nodes, and groups; as many as bmv2 has.
+/// Limit on nodes, and on groups; the same as bmv2's.
 const NODES_MAX: usize = 4096;
-/// Ports of a map, as digits.
+/// Limit on ports of a port map, which is a string of binary digits.
 const PORTS_MAX: usize = 4096;
-/// Aggregation groups.
+/// Limit on aggregation groups.
 const LAGS_MAX: usize = 256;
-/// Ports and aggregation groups of all nodes, and ports of all aggregation groups.
+/// Limit on ports and aggregation groups of all nodes, plus ports of all aggregation groups.
 const MEMBERS_MAX: usize = 1 << 20;
-/// What bmv2 has for the hash of a packet that chooses a port of an aggregation group.
+/// The packet hash by which bmv2 chooses a port of an aggregation group, a constant.
 const LAG_HASH: usize = 255;
 /// `MirroringOperationErrorCode`.
 const SESSION_NOT_FOUND: i32 = 1;
 
-/// Nodes and groups.
+/// Nodes, groups, aggregation groups and mirroring sessions.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Replication {
     nodes: BTreeMap<i32, Node>,
     groups: BTreeMap<u32, Vec<i32>>,
     lags: BTreeMap<u32, BTreeSet<u32>>,
-    /// Sessions that mirror to a group, with the port that they mirror to besides.
+    /// Sessions that mirror to a group: the group, and an additional port.
     mirrors: BTreeMap<u32, (u32, Option<u32>)>,
-    /// Those that mirror to a port alone.
+    /// Sessions that mirror only to a port.
     to_ports: BTreeMap<u32, u32>,
 }
 
-/// What a session mirrors to: a multicast group, a port, or both.
+/// The targets of a mirroring session: a multicast group, a port, or both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mirrored {
     /// The group.
@@ -64,7 +65,7 @@ struct Node {
 }
 
 impl Replication {
-    /// The copies of a group, in the order of its nodes.
+    /// The replicas (port, instance) of a group, in the order of its nodes.
     fn replicas(&self, group: u32) -> Vec<(u32, u32)> {
         let nodes = self.groups.get(&group).into_iter().flatten().filter_map(|handle| self.nodes.get(handle));
         let mut replicas = Vec::new();
@@ -99,7 +100,7 @@ impl Replication {
         }
     }
 
-    /// Takes over groups that other clients have changed.
+    /// Rebuilds the nodes of groups that other clients have changed.
     fn follow(&mut self, now: &BTreeMap<u32, Vec<(u32, u32)>>) {
         let gone: Vec<u32> = self.groups.keys().filter(|group| !now.contains_key(group)).copied().collect();
         for group in gone {
@@ -126,7 +127,7 @@ impl Replication {
                 by_rid.entry(*rid).or_default().insert(*port);
             }
             for (rid, ports) in by_rid {
-                // Those below are taken.
+                // All lower handles are in use.
                 free = (free..).find(|handle| !self.nodes.contains_key(handle)).unwrap_or(i32::MAX);
                 let handle = free;
                 self.nodes.insert(handle, Node { rid, ports, lags: BTreeSet::new(), group: Some(*group) });
@@ -157,7 +158,7 @@ fn bytes_of(port: u32) -> Vec<u8> {
     bytes[zeros..].to_vec()
 }
 
-/// Digits of a map of ports or, with another `most`, of aggregation groups, the highest number first.
+/// Parses a map of ports (or, with another `most`, of aggregation groups): binary digits, highest number first.
 fn map(value: Option<&Value>, most: usize) -> Answer<BTreeSet<u32>> {
     let digits = match value {
         Some(Value::Bytes(digits)) => digits.as_slice(),
@@ -179,7 +180,7 @@ fn map(value: Option<&Value>, most: usize) -> Answer<BTreeSet<u32>> {
 }
 
 impl Context<'_> {
-    /// Groups and nodes as they are now.
+    /// The current groups and nodes, updated for changes by other clients.
     fn replication(&mut self) -> Answer<Replication> {
         self.program()?;
         let query = Entity::MulticastGroup(MulticastGroup::default());
@@ -195,7 +196,7 @@ impl Context<'_> {
         self.state.replication.follow(&now);
         let of = &self.state.replication;
         if !of.mirrors.is_empty() || !of.to_ports.is_empty() {
-            // Another client, or another program, may have removed some.
+            // Sessions may have been removed by another client or program.
             let there: BTreeSet<u32> = self.sessions()?.iter().map(|session| session.session_id).collect();
             self.state.replication.mirrors.retain(|session, _| there.contains(session));
             self.state.replication.to_ports.retain(|session, _| there.contains(session));
@@ -203,12 +204,13 @@ impl Context<'_> {
         Ok(self.state.replication.clone())
     }
 
-    /// Takes a change, after groups have the replicas that follow from it.
+    /// Writes the groups whose replicas change, then stores the new state.
     fn change(&mut self, next: Replication, groups: impl IntoIterator<Item = u32>) -> Answer<()> {
         self.change_by(next, groups, UpdateKind::Modify)
     }
 
-    /// Writes groups, and the sessions that mirror to them, and takes a change; if anything is refused, nothing has changed.
+    /// Writes groups and the sessions that mirror to them, then stores the new state. If a write is rejected, nothing
+    /// changes.
     fn change_by(&mut self, next: Replication, groups: impl IntoIterator<Item = u32>, kind: UpdateKind) -> Answer<()> {
         if next.members() > MEMBERS_MAX {
             return Err(Fault::Coded(code::TABLE_FULL, format!("nodes have {MEMBERS_MAX} ports, which is the limit")));
@@ -235,12 +237,12 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// A group with the copies of its nodes.
+    /// A group with the replicas that follow from its nodes.
     fn group(&self, next: &Replication, group_id: u32) -> Answer<MulticastGroup> {
         let replicas = next.replicas(group_id).into_iter().map(replica).collect();
         let query = MulticastGroup { group_id, ..MulticastGroup::default() };
         let old = self.read(Entity::MulticastGroup(query)).map_err(|error| coded(error, code::ERROR))?;
-        // What a controller wrote beside the copies stays.
+        // Metadata that a controller wrote are kept.
         let metadata = old.into_iter().find_map(|entity| match entity {
             Entity::MulticastGroup(group) if group.group_id == group_id => Some(group.metadata),
             _ => None,
@@ -267,7 +269,7 @@ pub(crate) fn create_group(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let wrong = || Fault::Coded(code::INVALID_MGID, format!("{given} is no multicast group; ids run from 1 to 65535"));
     let id = u16::try_from(given).ok().filter(|id| *id > 0).map(u32::from).ok_or_else(wrong)?;
     if next.groups.contains_key(&id) {
-        // As in bmv2, no error.
+        // No error, as in bmv2.
         return Ok(Some(Value::I32(given)));
     }
     if next.groups.len() >= NODES_MAX {
@@ -280,14 +282,14 @@ pub(crate) fn create_group(on: &mut Context<'_>) -> Answer<Option<Value>> {
 
 pub(crate) fn destroy_group(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let mut next = on.replication()?;
-    // As in bmv2, one that is not there is no error.
+    // A missing group is no error, as in bmv2.
     let Ok(id) = on.group_id(&next, 2) else { return Ok(None) };
     for handle in next.groups.remove(&id).unwrap_or_default() {
         if let Some(node) = next.nodes.get_mut(&handle) {
             node.group = None;
         }
     }
-    // Sessions that mirror to it go on, without its copies.
+    // Sessions that mirror to it continue, without its copies.
     on.change_by(next, Some(id), UpdateKind::Delete)?;
     Ok(None)
 }
@@ -370,7 +372,7 @@ pub(crate) fn set_lag(on: &mut Context<'_>) -> Answer<Option<Value>> {
 
 pub(crate) fn entries(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let now = on.replication()?;
-    // A node of ours is one of bmv2's first and one of its second level.
+    // A node here corresponds to one of bmv2's first and one of its second level.
     let all = Entries {
         mgrps: now.groups.iter().map(|(id, nodes)| ToldGroup { id: *id, l1_handles: nodes }).collect(),
         l1_handles: now.nodes.iter().map(|(at, node)| First { handle: *at, rid: node.rid, l2_handle: *at }).collect(),
@@ -381,13 +383,13 @@ pub(crate) fn entries(on: &mut Context<'_>) -> Answer<Option<Value>> {
             .collect(),
         lags: now.lags.iter().map(|(id, ports)| Lag { id: *id, ports }).collect(),
     };
-    // All ports of all nodes would be more than an answer may be.
+    // All ports of all nodes could exceed the maximum length of an answer.
     let mut text = Bounded::default();
     serde_json::to_writer(&mut text, &all).map_err(|_| TooLong)?;
     Ok(Some(Value::Bytes(text.into_bytes())))
 }
 
-/// What `bm_mc_get_entries` tells, as JSON.
+/// The result of `bm_mc_get_entries`, as JSON.
 #[derive(Serialize)]
 struct Entries<'a> {
     mgrps: Vec<ToldGroup<'a>>,
@@ -449,7 +451,7 @@ impl Context<'_> {
             .collect())
     }
 
-    /// Writes sessions again that a program which began anew has lost.
+    /// Restores sessions that were lost when the program was restarted.
     pub(crate) fn put_sessions_back(&self, sessions: Vec<CloneSession>) -> Answer<()> {
         let have: BTreeSet<u32> = self.sessions()?.iter().map(|session| session.session_id).collect();
         for session in sessions.into_iter().filter(|session| !have.contains(&session.session_id)) {
@@ -459,7 +461,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// The program begins anew, without groups; sessions that mirror to one mirror to nothing.
+    /// Removes all groups when the program is restarted; sessions that mirror to a group have no copies of it any more.
     pub(crate) fn forget_replication(&mut self) -> Answer<()> {
         let Replication { mirrors, to_ports, .. } = std::mem::take(&mut self.state.replication);
         self.state.replication = Replication { mirrors, to_ports, ..Replication::default() };
@@ -473,7 +475,7 @@ impl Context<'_> {
         }
     }
 
-    /// The update that gives a session its copies.
+    /// The update that sets the replicas of a session.
     fn session_update(&self, of: &Replication, id: u32, group: Option<u32>, port: Option<u32>) -> Answer<Update> {
         let mut replicas: Vec<(u32, u32)> = port.map(|port| (port, 0)).into_iter().collect();
         for copy in group.map_or(vec![], |group| of.replicas(group)) {
@@ -520,21 +522,21 @@ impl Context<'_> {
         Ok(there_was)
     }
 
-    /// What a session that was made here mirrors to.
+    /// The targets of a session that was created here.
     pub(crate) fn mirrored_here(&self, id: u32) -> Option<Mirrored> {
         let of = &self.state.replication;
         let to_group = of.mirrors.get(&id).map(|(group, port)| Mirrored { group: Some(*group), port: *port });
         to_group.or_else(|| of.to_ports.get(&id).map(|port| Mirrored { group: None, port: Some(*port) }))
     }
 
-    /// The port and group of a session.
+    /// The port and the group of the session in the arguments; `None` if it does not exist.
     fn mirrored(&mut self) -> Answer<Option<(Option<u32>, Option<u32>)>> {
         let id = self.session_id()?;
         let Some(session) = self.session(id)? else { return Ok(None) };
         if let Some((group, port)) = self.state.replication.mirrors.get(&id) {
             return Ok(Some((*port, Some(*group))));
         }
-        // Several copies, which P4Runtime can write, are neither.
+        // P4Runtime allows several replicas, which bmv2 has no form for.
         let port = match session.replicas.as_slice() {
             [only] => port_of(&only.port),
             _ => None,
@@ -560,7 +562,7 @@ pub(crate) fn session_delete(on: &mut Context<'_>) -> Answer<Option<Value>> {
     }
 }
 
-/// `MirroringSessionConfig`.
+/// The targets of the session in the arguments, as a `MirroringSessionConfig`.
 pub(crate) fn session_get(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let Some((port, group)) = on.mirrored()? else {
         return Err(Fault::Coded(SESSION_NOT_FOUND, "there is no such mirroring session".to_string()));
@@ -576,7 +578,7 @@ pub(crate) fn mapping_add(on: &mut Context<'_>) -> Answer<Option<Value>> {
 }
 
 pub(crate) fn mapping_delete(on: &mut Context<'_>) -> Answer<Option<Value>> {
-    // Whether there was one, as bmv2 has it.
+    // Returns whether it existed, as in bmv2.
     on.delete_session().map(|there_was| Some(Value::I32(i32::from(there_was))))
 }
 
@@ -619,7 +621,7 @@ mod tests {
         of.follow(&now);
         assert_eq!(of.groups[&3], [1, 2]);
         assert_eq!((of.nodes[&1].rid, of.nodes[&1].ports.len(), of.nodes[&2].rid), (0, 2, 9));
-        // The same in another order is no change.
+        // The same replicas in another order are no change.
         let before = of.groups.clone();
         of.follow(&BTreeMap::from([(3, vec![(5, 0), (2, 9), (1, 0)])]));
         assert_eq!(of.groups, before);

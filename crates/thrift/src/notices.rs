@@ -1,15 +1,16 @@
-//! What bmv2 sends to subscribers of nanomsg besides digests: ports that went up or down, and entries that were idle for their timeout.
+//! Notifications that bmv2 sends to nanomsg subscribers besides digests: port status changes, and entries that reached
+//! their idle timeout.
 //!
-//! Messages are in the machine's byte order, and begin with 32 bytes:
+//! Messages are in native byte order and begin with a header of 32 bytes:
 //!
 //! ```text
-//!   PRT|  device (8 bytes)  statuses (4)  16 zero bytes            then for each: port (4), 1 for up or 0 for down (4)
-//!   AGE|  device (8)  context (4)  message's number (8)  table (4)  entries (4)            then for each: its handle (4)
+//!   PRT|  device (8 bytes)  statuses (4)  16 zero bytes    then for each: port (4), 1 for up or 0 for down (4)
+//!   AGE|  device (8)  context (4)  message number (8)  table (4)  entries (4)    then for each: its handle (4)
 //! ```
 //!
-//! Deliberately not here: `SWP|`, which bmv2 1.15 makes for a program that is swapped, and does not send.
+//! Deliberately not here: `SWP|`. bmv2 1.15 creates it when a program is swapped, but does not send it.
 //!
-//! Who sends the messages is the switch's to decide. Tests: below, `tests/py/test_thrift.py`.
+//! The caller sends the messages. Tests: below, `tests/py/test_thrift.py`.
 //!
 //! Source: `port_monitor.h` and `ageing.h` of behavioral-model.
 
@@ -21,25 +22,25 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Rounds of idle entries that wait for their handles, which a call in progress delays; further ones are not told.
+/// Limit on batches of idle entries that wait for handles while a call is in progress; further ones are dropped.
 const ROUNDS_MAX: usize = 64;
-/// Entries of a message: a subscriber takes messages of any length, and its backlog is bounded.
+/// Limit on entries of a message: messages may have any length, but a subscriber's backlog is bounded.
 const ENTRIES_MAX: usize = 16_384;
 
-/// Ports as subscribers know them.
+/// The port status that subscribers know.
 pub struct PortNotices {
     device: u64,
-    /// By number: whether it is up.
+    /// By port number: whether it is up.
     known: BTreeMap<u32, bool>,
 }
 
 impl PortNotices {
-    /// Of a device; its ports are down until they are told.
+    /// Notifications of a device. All ports count as down until they are reported up.
     pub fn new(device: u64) -> PortNotices {
         PortNotices { device, known: BTreeMap::new() }
     }
 
-    /// Takes all ports with whether they are up; returns the message about those that changed.
+    /// Takes the status of all ports; returns a message about those that have changed.
     pub fn take(&mut self, ports: impl Iterator<Item = (u32, bool)>) -> Option<Vec<u8>> {
         let now: BTreeMap<u32, bool> = ports.collect();
         let was_up = |port: &u32| self.known.get(port).copied().unwrap_or(false);
@@ -61,7 +62,8 @@ impl PortNotices {
     }
 }
 
-/// Gives idle entries their handles, on a thread of its own: a call in progress may take long. It ends with this.
+/// Determines the handles of idle entries on a thread of its own, because a call in progress can take long. The thread
+/// ends when this is dropped.
 pub struct Ageing {
     idle: SyncSender<Vec<TableEntry>>,
     messages: Receiver<Vec<u8>>,
@@ -85,20 +87,20 @@ impl Ageing {
         Ok(Ageing { idle, messages })
     }
 
-    /// Takes entries that are idle; does not wait.
+    /// Takes idle entries, without blocking.
     pub fn take(&self, idle: Vec<TableEntry>) {
         if !idle.is_empty() && self.idle.try_send(idle).is_err() {
             tracing::warn!("idle entries are not told to subscribers: a thrift call takes long");
         }
     }
 
-    /// Messages that are to be sent now.
+    /// The messages that are due.
     pub fn messages(&self) -> impl Iterator<Item = Vec<u8>> {
         self.messages.try_iter()
     }
 }
 
-/// Messages about idle entries, one for each table, or several for very many.
+/// Messages about idle entries: one or, for very many entries, several for each table.
 fn messages_about(on: &mut crate::service::Context<'_>, entries: Vec<TableEntry>, number: &mut u64) -> Vec<Vec<u8>> {
     let mut tables: BTreeMap<u32, Vec<TableEntry>> = BTreeMap::new();
     entries.into_iter().for_each(|entry| tables.entry(entry.table_id).or_default().push(entry));
@@ -147,7 +149,7 @@ mod tests {
         let then =
             notices.take([(0, true), (1, false)].into_iter()).expect("two changed; one is gone, which is not told");
         assert_eq!(then[32..], numbers(&[0, 1, 1, 0]));
-        // One that comes back is told.
+        // A port that is up again is reported.
         let last = notices.take([(0, true), (1, false), (7, true)].into_iter()).expect("it is up");
         assert_eq!(last[32..], numbers(&[7, 1]));
     }

@@ -1,7 +1,7 @@
 //! Action profiles and selectors: members and groups.
 //!
-//! A handle is P4Runtime's id less one, so both sides name the same thing without a table between them: bmv2's numbers run from 0,
-//! P4Runtime's from 1. A new one gets the least id that is free.
+//! A handle is P4Runtime's id minus 1, so no mapping is needed: bmv2 numbers from 0, P4Runtime from 1. A new member or
+//! group gets the lowest free id.
 
 use crate::fault::{Answer, Fault, coded, table as code};
 use crate::program::{Program, find};
@@ -46,7 +46,7 @@ impl Context<'_> {
         Ok(Profile { program, id, name })
     }
 
-    /// A profile that has groups.
+    /// The action selector in the arguments; an error if the profile has no groups.
     fn selector(&mut self) -> Answer<Profile> {
         let profile = self.profile()?;
         match profile.program.schema.profiles.get(&profile.id).is_some_and(|of| of.with_selector) {
@@ -91,7 +91,7 @@ impl Context<'_> {
         group.ok_or_else(|| Fault::Coded(code::INVALID_GROUP, format!("`{}` has no group {handle}", profile.name)))
     }
 
-    /// Inserts something with the least id that is free.
+    /// Inserts an entity with the lowest free id.
     fn insert(&mut self, profile: &Profile, group: bool, entity: impl Fn(u32) -> Entity) -> Answer<u32> {
         let mut id = *self.next_id(profile.id, group);
         loop {
@@ -108,7 +108,7 @@ impl Context<'_> {
         Ok(id)
     }
 
-    /// An id is free again.
+    /// Marks an id as free.
     fn freed(&mut self, profile: &Profile, group: bool, id: u32) {
         let next = self.next_id(profile.id, group);
         *next = (*next).min(id);
@@ -143,7 +143,7 @@ pub(crate) fn delete_member(on: &mut Context<'_>) -> Answer<Option<Value>> {
     Ok(None)
 }
 
-/// The refusal of a deletion.
+/// The fault for a rejected deletion; `code` if the object is in use.
 fn in_use(error: control::Error, code: i32) -> Fault {
     match error.code {
         Code::FailedPrecondition => Fault::Coded(code, error.message),
@@ -211,7 +211,7 @@ fn write_group(on: &mut Context<'_>, group: Group) -> Answer<Option<Value>> {
     Ok(None)
 }
 
-/// `BmMtActProfMember`.
+/// A member as a `BmMtActProfMember`.
 fn told_member(profile: &Profile, member: &Member) -> Answer<Value> {
     let called = member.action.as_ref().and_then(|action| profile.program.called(action));
     let (name, data) = called.ok_or_else(|| Fault::said("a member's action cannot be told"))?;
@@ -219,7 +219,7 @@ fn told_member(profile: &Profile, member: &Member) -> Answer<Value> {
     Ok(Value::Struct(vec![(1, handle), (2, Value::text(name)), (3, Value::List(data))]))
 }
 
-/// `BmMtActProfGroup`.
+/// A group as a `BmMtActProfGroup`.
 fn told_group(group: &Group) -> Value {
     let members = group.members.iter().map(|member| Value::I32(member_handle(member.member_id)));
     Value::Struct(vec![(1, Value::I32(group_handle(group.group_id))), (2, Value::List(members.collect()))])

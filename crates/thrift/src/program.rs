@@ -1,8 +1,9 @@
-//! The program as bmv2's clients name it: tables, actions and the rest by their fully qualified names, values with as many bytes as their
-//! bits need.
+//! The program in terms of bmv2's clients: tables, actions and other objects by fully qualified names, and values with
+//! as many bytes as their width needs.
 //!
-//! Names become ids of the schema, and values what controllers send for them, so that requests are checked once, in `control`. A name may
-//! be the end of a fully qualified one, if it is the only such end: some commands send what their user typed.
+//! Names are converted to ids of the schema, and values to P4Runtime's encoding, so that requests are validated in one
+//! place, `control`. A name may be a suffix of a fully qualified one if it is the only one with that suffix: some
+//! commands send what the user typed.
 
 use crate::fault::{Answer, Fault};
 use crate::service::logged;
@@ -26,26 +27,26 @@ const TERNARY: i32 = 2;
 const VALID: i32 = 3;
 const RANGE: i32 = 4;
 
-/// A program with its description.
+/// A program with its description in bmv2's JSON.
 pub(crate) struct Program {
     pub(crate) schema: Arc<Schema>,
-    /// In bmv2's JSON, which clients read names and widths from; or why there is none.
+    /// The description, from which clients read names and widths; or why there is none.
     pub(crate) config: Result<Arc<str>, String>,
     described: Described,
 }
 
-/// What the description says and the schema does not.
+/// Facts from the description that the schema does not have.
 #[derive(Default)]
 struct Described {
-    /// Fields of keys that clients match by `valid`: a table's name and the field's place.
+    /// Key fields that clients match by `valid`: the table's name, and the field's index.
     valid: HashSet<(String, usize)>,
     /// Tables without a default entry.
     without_default: HashSet<String>,
-    /// Ids, by the kind of the resource and its name.
+    /// Ids, by kind and name of the object.
     ids: BTreeMap<(i32, String), i32>,
 }
 
-/// What is read of the description. All else is skipped, however deep it is nested.
+/// The parts of the description that are used. Everything else is skipped, at any nesting depth.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Description {
@@ -85,11 +86,11 @@ struct Object {
     id: Option<i64>,
 }
 
-/// A field of a key in the client's form: the bytes that identify an entry, and what it sends.
+/// A key from a client.
 pub(crate) struct Key {
-    /// As the control plane takes it.
+    /// The key as P4Runtime matches.
     pub(crate) matches: Vec<FieldMatch>,
-    /// The same in a form that no two keys of a table share.
+    /// An encoding of the key that is unique within a table.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -122,7 +123,7 @@ impl Described {
 }
 
 impl Program {
-    /// Reads of the description what the schema does not say.
+    /// A program; reads the facts that only the description has.
     pub(crate) fn new(schema: Arc<Schema>, config: Result<String, String>) -> Program {
         let described = config.as_ref().map_or_else(
             |_| Described::default(),
@@ -137,7 +138,7 @@ impl Program {
         Program { schema, config: config.map(Arc::from), described }
     }
 
-    /// The id of an object of the description.
+    /// The id of an object in the description.
     pub(crate) fn id_of(&self, kind: i32, name: &str) -> Option<i32> {
         self.described.ids.get(&(kind, name.to_string())).copied()
     }
@@ -146,12 +147,12 @@ impl Program {
         find(name, self.schema.tables.iter().map(|(id, table)| (*id, table.name.as_str(), table)))
     }
 
-    /// Whether the program gives a table a default entry: in P4 it does always, in JSON it need not.
+    /// Whether the program gives a table a default entry. In P4 it always does; in JSON it may not.
     pub(crate) fn has_default(&self, table: &TableSchema) -> bool {
         !self.described.without_default.contains(&table.name)
     }
 
-    /// The action of a list that has a name.
+    /// The action with a name in a list, if its scope allows it (`default`: as default action).
     pub(crate) fn action(&self, list: &[ListedAction], name: &str, default: bool) -> Option<u32> {
         let may = |listed: &&ListedAction| match listed.scope {
             ActionScope::TableAndDefault => true,
@@ -164,7 +165,10 @@ impl Program {
         find(name, named).map(|(id, ())| id)
     }
 
-    /// An action with arguments; `code` is for wrong ones.
+    /// An action call with arguments; `code` is for invalid ones.
+    ///
+    /// # Errors
+    /// A [`Fault`] with `code`, if the number of arguments is wrong, or an argument is invalid.
     pub(crate) fn call(&self, action_id: u32, data: &[Vec<u8>], code: i32) -> Answer<Action> {
         let schema = self.schema.actions.get(&action_id).ok_or_else(|| Fault::said("the action is gone"))?;
         if data.len() != schema.params.len() {
@@ -179,7 +183,7 @@ impl Program {
         Ok(Action { action_id, params: params.collect::<Answer<_>>()? })
     }
 
-    /// The name of an action, and its arguments, each in as few bytes as it needs, as bmv2 tells them.
+    /// The name of an action, and its arguments in as few bytes as they need, as in bmv2.
     pub(crate) fn called(&self, action: &Action) -> Option<(String, Vec<Value>)> {
         let schema = self.schema.actions.get(&action.action_id)?;
         let data = schema.params.iter().map(|param| {
@@ -189,7 +193,10 @@ impl Program {
         Some((plain(&schema.name).to_string(), data.collect::<Option<_>>()?))
     }
 
-    /// A key of a table as a client gives it.
+    /// Converts a client's key for a table; `code` is for invalid ones.
+    ///
+    /// # Errors
+    /// A [`Fault`] with `code`, if the number of fields is wrong, or a field is invalid.
     pub(crate) fn key(&self, table: &TableSchema, params: &[Value], code: i32) -> Answer<Key> {
         let wrong = |why: String| Fault::Coded(code, why);
         if params.len() != table.fields.len() {
@@ -205,7 +212,7 @@ impl Program {
         Ok(key)
     }
 
-    /// What a field accepts, `None` for anything; its form goes to `bytes`.
+    /// The match of a key field, `None` if it matches everything; its encoding is appended to `bytes`.
     fn field(
         &self,
         field: &FieldSchema,
@@ -257,7 +264,7 @@ impl Program {
                 let value = part(4, 1)?.and(&mask);
                 keep(&value);
                 keep(&mask);
-                // Where controllers see more bits than there are, all of them stand for all.
+                // If P4Runtime's field is wider than the key, a mask of all ones is extended to that width.
                 let wide = match field.value.view {
                     View::Wide(bits, _) if mask == ones => Some(bits),
                     _ => None,
@@ -279,7 +286,7 @@ impl Program {
             }
             (MatchKind::Range, RANGE) => {
                 let (low, high) = (part(6, 1)?, part(6, 2)?);
-                // With equally many bytes.
+                // Both have the same number of bytes.
                 if low.to_bytes_be() > high.to_bytes_be() {
                     return Err(format!("{what}: the range's low end is above its high end"));
                 }
@@ -292,7 +299,7 @@ impl Program {
         })
     }
 
-    /// The bytes that identify a key of the control plane, as [`Program::key`] makes them; `None` if they cannot be told.
+    /// The encoding of a P4Runtime key, as in [`Program::key`]; `None` if it cannot be represented.
     pub(crate) fn key_bytes(&self, table: &TableSchema, matches: &[FieldMatch]) -> Option<Vec<u8>> {
         let mut key = Vec::new();
         for field in &table.fields {
@@ -308,7 +315,7 @@ impl Program {
                     vec![part(bytes)?, Bits::new(32, *prefix_len as u128)]
                 }
                 (MatchKind::Lpm, _) => vec![zero, Bits::zero(32)],
-                // A mask of more bits than there are is that of all.
+                // A mask wider than the field is that of all bits.
                 (MatchKind::Ternary, Some(MatchValue::Ternary { value: bytes, mask })) => match part(mask) {
                     Some(mask) => vec![part(bytes)?, mask],
                     None => vec![value(bytes)?, ones],
@@ -323,8 +330,8 @@ impl Program {
         Some(key)
     }
 
-    /// The value of a key's prefix as a client sends it, in as many bytes as its field has, if bits behind the prefix are set. bmv2
-    /// keeps it in tables of prefixes and exact values; in others it masks all that it is given.
+    /// The prefix value in a client's key, in as many bytes as its field has, if bits beyond the prefix length are set.
+    /// bmv2 keeps it in tables with only LPM and exact keys; in other tables it masks all values.
     pub(crate) fn prefix_given(&self, table: &TableSchema, params: &[Value]) -> Option<Vec<u8>> {
         let at = table
             .fields
@@ -339,7 +346,7 @@ impl Program {
         value.shl(u64::try_from(*length).ok()?).is_true().then(|| value.to_bytes_be())
     }
 
-    /// A key that bytes identify as a client is sent it; `given` is the value of its prefix if that is another.
+    /// Converts an encoded key to the form for clients; `given` is the prefix value, if it differs.
     pub(crate) fn params(&self, table: &TableSchema, key: &[u8], given: Option<&[u8]>) -> Option<Vec<Value>> {
         let mut rest = key;
         let mut take = |bytes: usize| {
@@ -374,7 +381,7 @@ impl Program {
     }
 }
 
-/// What has a name, or else the one thing whose name ends with it.
+/// The object with this name, or else the only object whose name ends with it.
 pub(crate) fn find<'a, T>(name: &str, all: impl Iterator<Item = (u32, &'a str, T)>) -> Option<(u32, T)> {
     let mut ends = Vec::new();
     for (id, have, thing) in all {
@@ -389,9 +396,12 @@ pub(crate) fn find<'a, T>(name: &str, all: impl Iterator<Item = (u32, &'a str, T
     if ends.len() == 1 { ends.pop() } else { None }
 }
 
-/// A number of so many bits; zeros may stand before it.
+/// Parses a number of `width` bits; leading zero bytes are allowed.
+///
+/// # Errors
+/// A message about `what`, if the number has more than `width` bits.
 pub(crate) fn number(width: u32, bytes: &[u8], what: &str) -> Result<Bits, String> {
-    // One of 0 bits, which is one bit here, has no bytes.
+    // A number of 0 bits, which has 1 bit here, has no bytes.
     if width == 1 && bytes.is_empty() {
         return Ok(Bits::zero(1));
     }

@@ -1,13 +1,14 @@
-//! The socket: a thread that accepts, and one for each connection.
+//! The TCP server: one thread that accepts connections, and one for each connection.
 //!
 //! ```text
-//!   accept ──▶ a place among CONNECTIONS_MAX ──▶ thread: wait for a call ─▶ read it ─▶ Services::run ─▶ answer ─▶ wait ...
+//!   accept ─▶ a place of CONNECTIONS_MAX ─▶ thread: wait for a call ─▶ read it ─▶ Services::run ─▶ answer ─▶ wait …
 //! ```
 //!
-//! A client may stay silent between calls for as long as it likes, as a command line at its prompt does. When all places are taken, a
-//! connection gives its place to a new one: of the peer with most of them, the one whose last call is longest ago (`places`). A call counts
-//! once it has come whole, so half calls keep no place. It must come whole within [`PATIENCE`], and its answer must be taken within the
-//! same. What is no call ends the connection. Memory: a message and an answer for each connection.
+//! A client may be silent between calls for any time, like a command line at its prompt. When all places are taken, a
+//! new connection evicts another one: of the peer that has most, the one whose last call is longest ago (`places`). A
+//! call counts once it has been received completely, so incomplete calls do not keep a place. The rest of a call must
+//! arrive, and its answer must be taken, within [`PATIENCE`] each. Input that is not a call ends the connection.
+//! Memory: one message and one answer for each connection.
 //!
 //! Tests: below, `tests/py/test_thrift.py`.
 
@@ -25,16 +26,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Connections at a time.
+/// Limit on simultaneous connections.
 pub const CONNECTIONS_MAX: usize = 32;
-/// How long the rest of a call may take to come, and an answer to be taken.
+/// Time limit for the rest of a call to arrive, and for an answer to be taken.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-/// The pause after a connection could not be accepted.
+/// Pause after a connection could not be accepted.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// How often the thread that accepts looks whether the server is to end.
+/// Interval at which the accepting thread checks whether the server is to stop.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// How long a round of it takes at most.
+/// Maximum duration of an iteration of the accepting thread.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
 /// The server; dropping it closes the socket and all connections.
@@ -47,20 +48,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What tells subscribers of idle entries by the handles that its clients know.
+    /// Notifies subscribers of idle entries, by the handles that its clients know.
     ///
     /// # Errors
-    /// If the system has no thread for it.
+    /// If the system cannot create its thread.
     pub fn ageing(&self) -> io::Result<Ageing> {
         Ageing::start(Arc::clone(&self.services))
     }
 
-    /// What gives entries the handles that its clients know.
+    /// Finds the handles of entries that its clients know.
     pub fn handles(&self) -> HandleLookup {
         HandleLookup::new(Arc::clone(&self.services))
     }
@@ -73,7 +74,7 @@ impl Server {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let (most, patience) = limits;
-        // One peer may have all of them: it gives some to others when these come.
+        // One peer may take all places: it loses some when other peers connect.
         let places = Places::new(Limits { connections: most, per_peer: usize::MAX, handshakes: 0 });
         let stop: Arc<AtomicBool> = Arc::default();
         let (told, of, to) = (Arc::clone(&stop), Arc::clone(&places), Arc::clone(&services));
@@ -87,7 +88,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.accepting.take() {
-            // One that panicked has said so already.
+            // A panic of the thread has been reported already.
             let _ = thread.join();
         }
         self.places.cut_all();
@@ -132,7 +133,7 @@ fn accept(
         };
         let of = Arc::clone(services);
         let serve = move || {
-            // Its place is given back also when a call panics.
+            // The place is freed even if a call panics.
             if let Err(error) = serve(&stream, peer, place.activity(), &of, patience)
                 && of.complaints.allow()
             {
@@ -147,13 +148,13 @@ fn accept(
     }
 }
 
-/// A stream that is read until a point in time.
+/// A stream with a deadline for reads.
 struct Timed<'a> {
     stream: &'a TcpStream,
     until: Option<Instant>,
 }
 
-/// Of a connection that has ended too early.
+/// The error of a connection that was closed in the middle of a call.
 const CUT_OFF: &str = "it has closed in the middle of a call";
 
 fn late() -> io::Error {
@@ -189,7 +190,7 @@ fn serve(
         match incoming.fill_buf() {
             Ok([]) => return Ok(()),
             Ok(_) => {}
-            // The client is gone, or gave its place.
+            // The client has closed the connection, or was evicted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
             Err(error) => return Err(error.to_string()),
         }
@@ -216,7 +217,7 @@ fn encoded(method: &str, sequence: i32, outcome: Outcome) -> Result<Vec<u8>, Str
     wire::answer(method, sequence, outcome).map_err(|error| error.to_string())
 }
 
-/// Writes an answer, which the client must take as a whole until then.
+/// Writes an answer; the client must take all of it by the deadline `until`.
 fn write_whole(mut stream: &TcpStream, mut answer: &[u8], until: Instant) -> Result<(), String> {
     while !answer.is_empty() {
         if Instant::now() >= until {

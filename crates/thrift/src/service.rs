@@ -1,11 +1,11 @@
-//! The services' methods: who is called for a name, and what they all use: arguments, reads and writes of the control plane.
+//! The methods of the services, and their common parts: arguments, and reads and writes of the control plane.
 //!
 //! ```text
-//!   call ──▶ METHODS ──▶ tables, profiles, arrays, value_sets, multicast, device ──▶ control (as an operator) ──▶ journal
+//!   call ─▶ METHODS ─▶ tables, profiles, arrays, value_sets, multicast, device ─▶ control (as operator) ─▶ journal
 //! ```
 //!
-//! One call runs at a time. Writes are those of an operator of the machine: refused while a controller is primary of the default role, kept
-//! by the journal before they are answered, and recorded in the audit log.
+//! Calls run one at a time. Writes have the rights of a local operator: they are rejected while the default role has a
+//! primary controller, journaled before they are answered, and recorded in the audit log.
 
 use crate::fault::{Answer, Fault};
 use crate::handles::Handles;
@@ -24,16 +24,16 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use thrift::ApplicationErrorKind;
 
-/// Entities of one step of a read, during which others wait.
+/// Number of entities read while the control plane is locked.
 const STEP: usize = 1024;
-/// Updates of one step of a large write.
+/// Number of updates of one step of a large write.
 pub(crate) const BATCH: usize = 4096;
-/// Bytes of a name that a client gives.
+/// Maximum length in bytes of a name from a client.
 const NAME_BYTES_MAX: usize = 1024;
-/// Bytes of a text in the log, and in the audit log.
+/// Maximum length in bytes of a text in the log and the audit log.
 const LOGGED_BYTES_MAX: usize = 500;
 
-/// A text that may hold what a client sent, for the log: of one line, without characters that a terminal obeys, and cut.
+/// Makes a text that may contain client input safe for the log: one line, without control characters, truncated.
 pub(crate) fn logged(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -52,19 +52,19 @@ pub(crate) struct Services {
     port: u16,
     learning: Option<Arc<Learning>>,
     state: Mutex<State>,
-    /// What goes wrong, for the log.
+    /// Limits log messages about errors.
     pub(crate) complaints: Complaints,
 }
 
-/// Bounds what clients can have written into the log.
+/// A rate limit for log lines that clients can cause.
 #[derive(Default)]
 pub(crate) struct Complaints(Mutex<(Option<Instant>, u32)>);
 
-/// Lines of a second.
+/// Limit on lines per second.
 const COMPLAINTS_MAX: u32 = 20;
 
 impl Complaints {
-    /// Whether there is room for a line.
+    /// Whether another line may be logged.
     pub(crate) fn allow(&self) -> bool {
         let (second, lines) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -79,22 +79,22 @@ impl Complaints {
     }
 }
 
-/// What bmv2 has and the control plane has not.
+/// State that bmv2 has and the control plane does not.
 #[derive(Default)]
 pub(crate) struct State {
     loaded: Option<Loaded>,
-    /// Sent by `bm_load_new_config`, for `bm_swap_configs`.
+    /// A program sent by `bm_load_new_config`, until `bm_swap_configs`.
     pub(crate) waiting: Option<String>,
     pub(crate) replication: Replication,
 }
 
-/// The program, and what belongs to it.
+/// The running program, and state that belongs to it.
 struct Loaded {
     program: Arc<Program>,
     handles: HashMap<u32, Handles>,
-    /// Tables whose default entry was set here.
+    /// Tables whose default entry was set through these services.
     defaults_set: HashSet<u32>,
-    /// The next id to try, by profile and whether it is for groups.
+    /// The next id to try, by profile and by whether it is for groups.
     next: HashMap<(u32, bool), u32>,
 }
 
@@ -113,7 +113,7 @@ type Run = fn(&mut Context<'_>) -> Answer<Option<Value>>;
 struct Method {
     service: &'static str,
     name: &'static str,
-    /// Goes to the audit log.
+    /// Whether calls are recorded in the audit log.
     changes: bool,
     run: Run,
 }
@@ -130,7 +130,7 @@ const STANDARD: &str = "standard";
 const PRE: &str = "simple_pre";
 const PRE_LAG: &str = "simple_pre_lag";
 const SWITCH: &str = "simple_switch";
-/// Its methods are among those of [`SWITCH`].
+/// Its methods are a subset of those of [`SWITCH`].
 const PSA_SWITCH: &str = "psa_switch";
 
 const METHODS: &[Method] = &[
@@ -229,7 +229,7 @@ const METHODS: &[Method] = &[
     reads(SWITCH, "get_time_since_epoch_us", device::since_epoch),
 ];
 
-/// The method that a call names, or what to say instead. The engine without link aggregation has the same methods.
+/// The method that a call names. The replication engine without link aggregation has the same methods.
 fn method(name: &str) -> Answer<&'static Method> {
     let unknown = |why: String| Fault::Said(ApplicationErrorKind::UnknownMethod, why);
     let (service, method) = name.split_once(':').ok_or_else(|| {
@@ -255,12 +255,12 @@ impl Services {
         Services { switch, port, learning, state: Mutex::default(), complaints: Complaints::default() }
     }
 
-    /// Does something between calls.
+    /// Runs `f` while no call is in progress, waiting if necessary.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Context<'_>) -> R) -> R {
         self.within(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), f)
     }
 
-    /// [`Services::with`], unless a call is in progress.
+    /// Like [`Services::with`], but returns `None` if a call is in progress.
     pub(crate) fn try_with<R>(&self, f: impl FnOnce(&mut Context<'_>) -> R) -> Option<R> {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
@@ -289,7 +289,7 @@ impl Services {
             }
         };
         let answer = {
-            // A call that panicked has left what others can use: each part of the state is right by itself.
+            // A call that panicked leaves usable state: its parts are independently consistent.
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             let (switch, port) = (self.switch.as_ref(), self.port);
             let learning = self.learning.as_deref();
@@ -312,10 +312,10 @@ impl Services {
     }
 }
 
-/// What a call is about, in a few words: its first name or number.
+/// The subject of a call for logs: its first name or number.
 fn subject(arguments: &Value) -> String {
     let Value::Struct(fields) = arguments else { return String::new() };
-    // The first argument of most is the context, which is always 0.
+    // Most methods' first argument is the context, which is always 0.
     let shown = fields.iter().filter_map(|(id, value)| match value {
         Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes[..bytes.len().min(100)]).into_owned()),
         Value::I32(number) if *id != 1 || *number != 0 => Some(number.to_string()),
@@ -371,7 +371,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// A text of any length, as a program is.
+    /// A text of any length, such as a program.
     pub(crate) fn long_text(&self, id: i16) -> Answer<&'a str> {
         std::str::from_utf8(self.bytes(id)?).map_err(|_| Fault::arguments(format!("argument {id} is no text (UTF-8)")))
     }
@@ -383,12 +383,12 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// An argument that may be missing.
+    /// An optional argument.
     pub(crate) fn option(&self, id: i16) -> Option<&'a Value> {
         self.arguments.field(id)
     }
 
-    /// Arguments of an action.
+    /// Arguments of an action, in an argument of the call.
     pub(crate) fn data(&self, id: i16) -> Answer<Vec<Vec<u8>>> {
         let bytes = |value: &Value| match value {
             Value::Bytes(bytes) => Ok(bytes.clone()),
@@ -400,7 +400,7 @@ impl<'a> Context<'a> {
 
 // The program and its handles.
 impl Context<'_> {
-    /// The program that is in force, with its description.
+    /// The running program, with its description.
     pub(crate) fn program(&mut self) -> Answer<Arc<Program>> {
         let device = self.switch.device_id();
         let schema = self.control(|control| control.schema(device)).map_err(|error| Fault::said(error.message))?;
@@ -419,13 +419,13 @@ impl Context<'_> {
         Ok(program)
     }
 
-    /// The handles of a table of the program that `program` has just given.
+    /// The handles of a table; `program` must have been called before.
     pub(crate) fn handles(&mut self, table: u32) -> &mut Handles {
         static NONE: &str = "the program was asked for before";
         self.state.loaded.as_mut().expect(NONE).handles.entry(table).or_default()
     }
 
-    /// Tables whose default entry was set by these services.
+    /// Tables whose default entry was set through these services.
     pub(crate) fn defaults_set(&mut self) -> &mut HashSet<u32> {
         static NONE: &str = "the program was asked for before";
         &mut self.state.loaded.as_mut().expect(NONE).defaults_set
@@ -446,7 +446,10 @@ impl Context<'_> {
         result.expect("the switch gives its control plane")
     }
 
-    /// What a query selects.
+    /// The entities that a query selects.
+    ///
+    /// # Errors
+    /// The control plane's, if it rejects the query.
     pub(crate) fn read(&self, query: Entity) -> control::Result<Vec<Entity>> {
         let mut found = Vec::new();
         self.read_each(query, |entity| {
@@ -460,7 +463,10 @@ impl Context<'_> {
         Ok(found)
     }
 
-    /// Hands over what a query selects as long as `more` says so.
+    /// Passes the entities that a query selects to `more`, until it returns false.
+    ///
+    /// # Errors
+    /// The control plane's, if it rejects the query.
     pub(crate) fn read_some(&self, query: Entity, mut more: impl FnMut(Entity) -> bool) -> control::Result<()> {
         let read = self.read_each(query, |entity| match more(entity) {
             true => Ok(()),
@@ -472,7 +478,10 @@ impl Context<'_> {
         }
     }
 
-    /// Hands over what a query selects, some at a time, so that others read and write meanwhile.
+    /// Passes the entities that a query selects to `f`, in steps, so that other clients can read and write in between.
+    ///
+    /// # Errors
+    /// The control plane's, if it rejects the query, or the first one of `f`, which ends the read.
     pub(crate) fn read_each(&self, query: Entity, mut f: impl FnMut(Entity) -> Answer<()>) -> Result<(), Either> {
         let device = self.switch.device_id();
         let opened = self.control(|control| {
@@ -500,7 +509,7 @@ impl Context<'_> {
         }
     }
 
-    /// Carries updates out, and answers when what they did would come back after a crash.
+    /// Executes updates, and returns when their effects would survive a crash.
     fn carry_out(&self, updates: Vec<Update>, atomicity: Atomicity) -> control::Result<Vec<control::Result<()>>> {
         let device_id = self.switch.device_id();
         let request = Arc::new(WriteRequest { device_id, updates, atomicity, ..WriteRequest::default() });
@@ -520,16 +529,23 @@ impl Context<'_> {
         Ok(results)
     }
 
-    /// Writes each update that is not refused.
+    /// Writes updates independently: those that are not rejected take effect.
+    ///
+    /// # Errors
+    /// The control plane's, if it rejects the whole request or cannot journal it. An inner result is that of one
+    /// update.
     pub(crate) fn write(&self, updates: Vec<Update>) -> control::Result<Vec<control::Result<()>>> {
         self.carry_out(updates, Atomicity::ContinueOnError)
     }
 
-    /// Writes all updates, or none if one is refused.
+    /// Writes all updates, or none if one is rejected.
+    ///
+    /// # Errors
+    /// The error of the update that was rejected, or the control plane's for the whole request.
     pub(crate) fn write_all(&self, updates: Vec<Update>) -> control::Result<()> {
         let results = self.carry_out(updates, Atomicity::RollbackOnError)?;
         let mut errors: Vec<Error> = results.into_iter().filter_map(Result::err).collect();
-        // The others were taken back because of this one.
+        // The others were rolled back because of this one.
         let cause = errors.iter().position(|error| error.code != Code::Aborted).unwrap_or(0);
         if errors.is_empty() { Ok(()) } else { Err(errors.swap_remove(cause)) }
     }
@@ -542,14 +558,14 @@ impl Context<'_> {
 
 /// Why a read ended early.
 pub(crate) enum Either {
-    /// The control plane refuses it.
+    /// The control plane rejected it.
     Control(Error),
-    /// What was found has no place.
+    /// The callback failed, for example because the answer is too long.
     Own(Fault),
 }
 
 impl Either {
-    /// As a fault, by the code of the method's exception.
+    /// Converts it to a fault; `code` is for errors of the control plane.
     pub(crate) fn fault(self, code: i32) -> Fault {
         match self {
             Either::Control(error) => crate::fault::coded(error, code),
@@ -568,7 +584,7 @@ mod tests {
         assert_eq!(logged("a\n2026 ERROR b\r\x1b[2J\u{202e}\t"), "a\\u{a}2026 ERROR b\\u{d}\\u{1b}[2J\\u{202e}\\u{9}");
         let long = logged(&"é".repeat(3 << 20));
         assert!(long.len() < 600 && long.ends_with("... (6291456 bytes)"), "{long}");
-        // A character of several bytes is not cut in two.
+        // A multi-byte character is not split.
         assert!(logged(&format!("x{}", "é".repeat(500))).starts_with("xé"));
         assert!(logged(&"\n".repeat(5000)).len() < 600);
     }

@@ -1,7 +1,7 @@
-//! Tables: entries by handles, default entries, and the counters and meters beside entries.
+//! Tables: entries by handle, default entries, and the direct counters and meters of entries.
 //!
-//! The lowest of bmv2's priorities comes first, the highest of P4Runtime's: one is [`PRIORITY_MAX`] less the other. What an entry has and
-//! bmv2's methods do not know of (metadata, a timeout, a meter) stays as it is when the action is changed.
+//! In bmv2 the lowest priority wins, in P4Runtime the highest: one is [`PRIORITY_MAX`] minus the other. Properties of
+//! an entry that bmv2's methods do not have (metadata, a timeout, a meter) are kept when its action is changed.
 //!
 //! Tests: `tests/py/test_thrift.py`.
 
@@ -22,16 +22,16 @@ use control::schema::TableSchema;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What priorities of both sides add up to.
+/// The sum of a priority in bmv2 and the corresponding one in P4Runtime.
 const PRIORITY_MAX: i32 = i32::MAX;
-/// Tables among `BmResourceType`.
+/// The member of `BmResourceType` for tables.
 const MATCH_TABLE: i32 = 0;
-/// Bytes of a priority at the end of an entry's name.
+/// Length in bytes of the priority at the end of an entry's name.
 const PRIORITY_BYTES: usize = 4;
 const NS_PER_MS: i64 = 1_000_000;
-/// Entries of a table that has handles: they take about as much memory as the entries.
+/// Limit on entries with handles in a table: handles take about as much memory as the entries.
 const ENTRIES_MAX: usize = 1 << 20;
-/// What tables of any size are shown by.
+/// For error messages: how to read larger tables.
 const SHOW: &str = "which is the most that have handles; `sluice table show` and P4Runtime read tables of any size";
 
 /// A table of the program.
@@ -43,16 +43,16 @@ struct Table {
 
 impl Table {
     fn schema(&self) -> &TableSchema {
-        // It was found there.
+        // It was looked up there.
         &self.program.schema.tables[&self.id]
     }
 
-    /// As messages name it.
+    /// The table's name in messages.
     fn label(&self) -> &str {
         &self.schema().label
     }
 
-    /// Whether this is what the program runs on a miss until it is told otherwise.
+    /// Whether this is the program's initial default action.
     fn is_initial(&self, action: &TableAction) -> bool {
         let info = self.program.schema.info.tables.iter().find(|info| info.preamble.id == self.id);
         let initial = info.and_then(|info| info.initial_default_action.as_ref());
@@ -66,14 +66,14 @@ impl Table {
         self.schema().profile.is_some()
     }
 
-    /// What identifies an entry among those of its table.
+    /// The name of an entry, which identifies it within its table.
     fn name_of(&self, entry: &TableEntry) -> Option<Vec<u8>> {
         let mut name = self.program.key_bytes(self.schema(), &entry.matches)?;
         name.extend(entry.priority.to_be_bytes());
         Some(name)
     }
 
-    /// An entry by its name, without an action.
+    /// The entry with a name, without an action.
     fn entry(&self, name: &[u8]) -> Answer<TableEntry> {
         let (key, priority) = name.split_last_chunk::<PRIORITY_BYTES>().ok_or_else(|| self.lost())?;
         let params = self.program.params(self.schema(), key, None).ok_or_else(|| self.lost())?;
@@ -86,7 +86,7 @@ impl Table {
         Fault::said(format!("a key of {} cannot be told", self.label()))
     }
 
-    /// `BmActionEntry`.
+    /// An action as a `BmActionEntry`.
     fn action_entry(&self, action: Option<&TableAction>) -> Value {
         let of = |kind: i32, fields: Vec<(i16, Value)>| {
             Value::Struct(std::iter::once((1, Value::I32(kind))).chain(fields).collect())
@@ -98,12 +98,12 @@ impl Table {
             },
             Some(TableAction::Member(id)) => of(2, vec![(4, Value::I32(member_handle(*id)))]),
             Some(TableAction::Group(id)) => of(3, vec![(5, Value::I32(group_handle(*id)))]),
-            // An action set of P4Runtime, which bmv2 has no form for.
+            // An action set of P4Runtime cannot be represented in bmv2.
             Some(TableAction::OneShot(_)) | None => of(0, vec![]),
         }
     }
 
-    /// `BmMtEntry`.
+    /// An entry as a `BmMtEntry`.
     fn told(&self, handles: &Handles, handle: i32, entry: &TableEntry) -> Answer<Value> {
         let key = self.program.key_bytes(self.schema(), &entry.matches).ok_or_else(|| self.lost())?;
         let given = handles.given(handle);
@@ -123,7 +123,7 @@ impl Table {
         Ok(Value::Struct(fields))
     }
 
-    /// A query for everything that a write must give back.
+    /// Extends a query to everything that a later write of the entry must contain.
     fn query(&self, of: TableEntry) -> TableEntry {
         let schema = self.schema();
         TableEntry {
@@ -137,7 +137,7 @@ impl Table {
 }
 
 impl Context<'_> {
-    /// The table of the second argument.
+    /// The table that argument 2 names.
     fn table(&mut self) -> Answer<Table> {
         let name = self.text(2)?;
         let program = self.program()?;
@@ -147,7 +147,7 @@ impl Context<'_> {
         Ok(Table { program, id })
     }
 
-    /// A table, direct or not as the method is.
+    /// The table that argument 2 names; an error if it is direct and the method is for indirect tables, or vice versa.
     fn table_of_kind(&mut self, indirect: bool) -> Answer<Table> {
         let table = self.table()?;
         if table.is_indirect() == indirect {
@@ -157,7 +157,7 @@ impl Context<'_> {
         Err(Fault::Coded(code::WRONG_TABLE_TYPE, format!("{} {what}", table.label())))
     }
 
-    /// Gives all entries of a table handles, and takes back those of entries that are gone.
+    /// Scans a table: assigns handles to all entries, and frees those of removed entries.
     fn look(&mut self, table: &Table) -> Answer<()> {
         let mut names: HashSet<Vec<u8>> = HashSet::new();
         let query = TableEntry { table_id: table.id, ..TableEntry::default() };
@@ -173,7 +173,7 @@ impl Context<'_> {
         let handles = self.handles(table.id);
         handles.retain(|name| names.contains(name));
         let mut new: Vec<Vec<u8>> = names.into_iter().filter(|name| handles.known(name).is_none()).collect();
-        // Whatever order the table keeps them in: first those that are matched first.
+        // Assigns handles in the order in which entries match, independently of the order in the table.
         new.sort_by_cached_key(|name| {
             let (key, priority) = name.split_at(name.len() - PRIORITY_BYTES);
             (std::cmp::Reverse(priority.to_vec()), key.to_vec())
@@ -185,7 +185,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Entries that were there before have handles.
+    /// Makes sure that entries which existed before the first scan have handles.
     fn complete(&mut self, table: &Table) -> Answer<()> {
         match self.handles(table.id).complete {
             true => Ok(()),
@@ -193,7 +193,8 @@ impl Context<'_> {
         }
     }
 
-    /// Makes sure that one more entry can have a handle. Those of entries that other clients have deleted are taken back now at the latest.
+    /// Makes sure that a handle is available for one more entry; if not, scans the table to free those of removed
+    /// entries.
     fn make_room(&mut self, table: &Table) -> Answer<()> {
         if self.handles(table.id).len() >= ENTRIES_MAX {
             self.look(table)?;
@@ -207,7 +208,7 @@ impl Context<'_> {
         }
     }
 
-    /// The entry that the handle in an argument stands for, as it is now, with its name.
+    /// The name and the current contents of the entry whose handle is in an argument.
     fn by_handle(&mut self, table: &Table, argument: i16) -> Answer<(Name, TableEntry)> {
         let handle = self.i32(argument)?;
         self.complete(table)?;
@@ -228,7 +229,8 @@ impl Context<'_> {
         }
     }
 
-    /// The entry with this key and priority. A key that accepts anything is no key in a query, so what is found is compared.
+    /// The entry with this key and priority. A key that matches everything selects all entries in a query, so the
+    /// results are compared.
     fn find(&self, table: &Table, entry: TableEntry) -> Answer<Option<TableEntry>> {
         let (matches, priority) = (entry.matches.clone(), entry.priority);
         let is = |found: &TableEntry| found.priority == priority && same(&found.matches, &matches);
@@ -244,7 +246,7 @@ impl Context<'_> {
         Ok(found)
     }
 
-    /// The key in an argument and the priority of the options in another one.
+    /// The entry with the key in argument `key` and the priority in argument `options`.
     fn key(&self, table: &Table, key: i16, options: i16) -> Answer<TableEntry> {
         let schema = table.schema();
         if schema.fields.is_empty() {
@@ -264,7 +266,7 @@ impl Context<'_> {
         Ok(TableEntry { table_id: table.id, matches: key.matches, priority, ..TableEntry::default() })
     }
 
-    /// The action in two arguments.
+    /// The action in two arguments, its name and its data.
     fn action(&self, table: &Table, name: i16, data: i16, default: bool) -> Answer<TableAction> {
         let (name, data) = (self.text(name)?, self.data(data)?);
         let Some(id) = table.program.action(&table.schema().actions, name, default) else {
@@ -278,7 +280,7 @@ impl Context<'_> {
         Ok(TableAction::Action(table.program.call(id, &data, code::BAD_ACTION_DATA)?))
     }
 
-    /// Refuses a change of what the program says once for all: an entry, or a table to which one is to be added.
+    /// Rejects a change of a constant entry, or the addition of one to a constant table.
     fn check_may_change(&self, table: &Table, entry: Option<&TableEntry>) -> Answer<()> {
         let what = match entry {
             _ if table.schema().is_const => "is constant",
@@ -288,7 +290,7 @@ impl Context<'_> {
         Err(Fault::Coded(code::IMMUTABLE_ENTRIES, format!("{} {what}", table.label())))
     }
 
-    /// Writes an entry, with the codes that its refusals have. Its key has been checked ([`Program::key`]).
+    /// Writes an entry, and maps errors to codes. Its key must have been checked ([`Program::key`]).
     fn write_entry(&self, table: &Table, kind: UpdateKind, entry: TableEntry) -> Answer<()> {
         self.write_one(kind, Entity::Table(entry)).map_err(|error| match error.code {
             Code::AlreadyExists => Fault::Coded(code::DUPLICATE_ENTRY, error.message),
@@ -300,7 +302,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Adds an entry; its handle.
+    /// Adds an entry; returns its handle.
     fn add_entry(&mut self, table: &Table, action: TableAction) -> Answer<Option<Value>> {
         self.check_may_change(table, None)?;
         self.complete(table)?;
@@ -323,7 +325,7 @@ impl Context<'_> {
         Ok(None)
     }
 
-    /// A member that is there.
+    /// An existing member.
     fn existing_member(&mut self, table: &Table, argument: i16) -> Answer<TableAction> {
         let handle = self.i32(argument)?;
         let id = member_id(handle);
@@ -334,7 +336,7 @@ impl Context<'_> {
         }
     }
 
-    /// A group that is there and has members.
+    /// An existing group that has members.
     fn existing_group(&mut self, table: &Table, argument: i16) -> Answer<TableAction> {
         let handle = self.i32(argument)?;
         let id = group_id(handle);
@@ -352,17 +354,17 @@ impl Context<'_> {
     }
 }
 
-/// An entry as it was read, as a write of the same.
+/// An entry that was read, in the form for a write.
 fn to_write(entry: TableEntry) -> TableEntry {
     TableEntry { counter_data: None, meter_counter_data: None, time_since_last_hit: None, is_const: false, ..entry }
 }
 
-/// Whether both say the same of each field.
+/// Whether two keys have the same matches.
 fn same(a: &[FieldMatch], b: &[FieldMatch]) -> bool {
     a.len() == b.len() && a.iter().all(|of| b.contains(of))
 }
 
-/// An entry as what identifies it.
+/// The key and priority that identify an entry, without anything else.
 fn identity(entry: TableEntry) -> TableEntry {
     TableEntry { table_id: entry.table_id, matches: entry.matches, priority: entry.priority, ..TableEntry::default() }
 }
@@ -389,8 +391,8 @@ pub(crate) fn clear(on: &mut Context<'_>) -> Answer<Option<Value>> {
     if table.schema().is_const {
         return Err(Fault::Coded(code::IMMUTABLE_ENTRIES, format!("{} is constant", table.label())));
     }
-    // Some at a time: a table may have more entries than there is memory for a list of them. No more than there are now: what others add
-    // meanwhile may stay.
+    // In steps, since a list of all entries may need too much memory. At most as many as there are at the start:
+    // entries that other clients add meanwhile may remain.
     let mut left = count_entries(on, &table)?;
     while left > 0 {
         match clear_some(on, &table, left.min(BATCH))? {
@@ -404,7 +406,7 @@ pub(crate) fn clear(on: &mut Context<'_>) -> Answer<Option<Value>> {
     Ok(None)
 }
 
-/// Deletes the first so many entries that are not constant; how many there were.
+/// Deletes up to `most` entries that are not constant; returns their number.
 fn clear_some(on: &mut Context<'_>, table: &Table, most: usize) -> Answer<usize> {
     let mut entries = Vec::new();
     let query = TableEntry { table_id: table.id, ..TableEntry::default() };
@@ -428,7 +430,7 @@ fn clear_some(on: &mut Context<'_>, table: &Table, most: usize) -> Answer<usize>
                 let name = table.name_of(entry);
                 name.iter().for_each(|name| on.handles(table.id).remove(name));
             }
-            // Another client was faster.
+            // Another client has deleted it already.
             Err(error) if error.code == Code::NotFound => {}
             Err(error) => return Err(coded(error, code::ERROR)),
         }
@@ -525,7 +527,7 @@ fn write_default(on: &mut Context<'_>, table: &Table, action: Option<TableAction
             Some(TableAction::Action(action)) => Some(action.action_id) == constant,
             _ => true,
         };
-        // Nothing is to be reset.
+        // There is nothing to reset.
         if action.is_none() {
             return Ok(None);
         }
@@ -554,13 +556,13 @@ fn read_default(on: &mut Context<'_>, table: &Table) -> Answer<Value> {
         Entity::Table(entry) => entry.action,
         _ => None,
     });
-    // What runs on a miss if the program says nothing is no entry in bmv2.
+    // The implicit default action is not an entry in bmv2.
     let silent = !table.program.has_default(table.schema()) && !on.defaults_set().contains(&table.id);
     let action = action.filter(|action| !silent || !table.is_initial(action));
     Ok(table.action_entry(action.as_ref()))
 }
 
-/// Handles of entries of a table of the P4Info, and the table's id in the description.
+/// The id of a table in the description, and the handles of some of its entries; `id` is from the P4Info.
 pub(crate) fn handles_of(on: &mut Context<'_>, id: u32, entries: &[TableEntry]) -> Answer<(i32, Vec<i32>)> {
     let program = on.program()?;
     let Some(schema) = program.schema.tables.get(&id) else {
@@ -581,7 +583,7 @@ pub(crate) fn handles_of(on: &mut Context<'_>, id: u32, entries: &[TableEntry]) 
     Ok((number, entries.iter().filter_map(handle).collect()))
 }
 
-/// The handle of the entry of a table that has this key and priority.
+/// The handle of the entry of a table with this key and priority.
 pub(crate) fn handle_of(on: &mut Context<'_>, table: &str, key: &[KeyMatch], priority: i32) -> Option<i32> {
     let program = on.program().ok()?;
     let (id, schema) = program.schema.tables.iter().find(|(_, schema)| schema.name == table)?;
@@ -594,12 +596,12 @@ pub(crate) fn entries(on: &mut Context<'_>) -> Answer<Option<Value>> {
     on.look(&table)?;
     let handles = std::mem::take(on.handles(table.id));
     let mut list = Elements::of(&Value::Struct(vec![]));
-    // Where each is in the answer.
+    // The byte range of each entry in the answer.
     let mut places: Vec<(i32, std::ops::Range<usize>)> = Vec::new();
     let query = Entity::Table(table.query(TableEntry::default()));
     let told = on.read_each(query, |entity| {
         let Entity::Table(entry) = entity else { return Ok(()) };
-        // One that was written in between is told the next time.
+        // An entry written after the scan is listed the next time.
         let handle = table.name_of(&entry).and_then(|name| handles.known(&name));
         let Some(handle) = handle else { return Ok(()) };
         let from = list.len_bytes();
@@ -609,7 +611,7 @@ pub(crate) fn entries(on: &mut Context<'_>) -> Answer<Option<Value>> {
     });
     *on.handles(table.id) = handles;
     told.map_err(|error| error.fault(code::ERROR))?;
-    // By number, as bmv2 tells them.
+    // In order of their numbers, as in bmv2.
     places.sort_by_key(|(handle, _)| handle & 0x00ff_ffff);
     Ok(Some(Value::Elements(list.reordered(places.into_iter().map(|(_, range)| range)))))
 }
@@ -646,7 +648,7 @@ pub(crate) fn entry_from_key(on: &mut Context<'_>) -> Answer<Option<Value>> {
     table.told(on.handles(table.id), handle, &entry).map(Some)
 }
 
-/// The entry of a table that has counters.
+/// The table in the arguments, if it has direct counters.
 fn counted(on: &mut Context<'_>) -> Answer<Table> {
     let table = on.table()?;
     match table.schema().direct_counter {
@@ -693,7 +695,7 @@ pub(crate) fn reset_counters(on: &mut Context<'_>) -> Answer<Option<Value>> {
             })),
         };
         let results = on.write(batch.iter().map(zero).collect()).map_err(|error| coded(error, code::ERROR))?;
-        // An entry that is gone has no counter.
+        // A missing entry has no counter to reset.
         let refused = results.into_iter().filter_map(Result::err).find(|error| error.code != Code::NotFound);
         if let Some(error) = refused {
             return Err(coded(error, code::ERROR));
@@ -702,7 +704,7 @@ pub(crate) fn reset_counters(on: &mut Context<'_>) -> Answer<Option<Value>> {
     Ok(None)
 }
 
-/// The entry of a table that has meters.
+/// The table and entry in the arguments, if the table has direct meters.
 fn metered(on: &mut Context<'_>) -> Answer<(Table, TableEntry)> {
     let table = on.table()?;
     if table.schema().direct_meter.is_none() {

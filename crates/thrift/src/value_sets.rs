@@ -1,6 +1,6 @@
-//! Parser value sets: values as one number of all bits of the set's fields, the first field on top.
+//! Parser value sets. A value is one number: the concatenated fields of the set, the first one most significant.
 //!
-//! A member that matches more than one value, which P4Runtime can write, is told by its value under its mask.
+//! P4Runtime can write members that match several values; such a member is shown as its value under its mask.
 
 use crate::fault::{Answer, Fault, coded, value_set as code};
 use crate::program::{Program, find, number};
@@ -20,7 +20,7 @@ struct Set {
 
 impl Set {
     fn schema(&self) -> &ValueSetSchema {
-        // It was found there.
+        // It was looked up there.
         &self.program.schema.value_sets[&self.id]
     }
 
@@ -28,7 +28,7 @@ impl Set {
         self.schema().fields.iter().map(|field| field.value.width).sum()
     }
 
-    /// A value as a member that matches it alone.
+    /// A member that matches exactly one value.
     fn member(&self, value: &[u8]) -> Answer<Vec<FieldMatch>> {
         let name = &self.schema().name;
         let bits = number(self.width(), value, &format!("value set `{name}`"));
@@ -52,7 +52,7 @@ impl Set {
         matched.collect()
     }
 
-    /// A member's value.
+    /// The value of a member.
     fn value(&self, member: &[FieldMatch]) -> Option<Bits> {
         let mut all = Bits::zero(0);
         for field in &self.schema().fields {
@@ -102,7 +102,7 @@ pub(crate) fn add(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let set = on.set_of()?;
     let member = set.member(on.bytes(3)?)?;
     let mut members = on.members_of(&set)?;
-    // As in bmv2, a value that is there already is no error.
+    // An existing value is no error, as in bmv2.
     if members.contains(&member) {
         return Ok(None);
     }

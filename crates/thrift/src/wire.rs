@@ -1,11 +1,12 @@
-//! Thrift messages as values: Apache's binary protocol (the strict form, as all clients of today write it) within bounds.
+//! Encoding of thrift messages: Apache's binary protocol in its strict form, which all current clients use, with
+//! limits.
 //!
-//! A message has at most [`MESSAGE_BYTES_MAX`] bytes and [`VALUES_MAX`] values, nested [`DEPTH_MAX`] deep, and memory grows with what
-//! has come, never with what a length says. What passes a bound or is no message is an error, and the connection ends: where the next
-//! message would begin is not known.
+//! A message has at most [`MESSAGE_BYTES_MAX`] bytes and [`VALUES_MAX`] values, nested at most [`DEPTH_MAX`] deep.
+//! Memory is allocated for bytes received, never for an announced length. A malformed message, or one that exceeds a
+//! limit, ends the connection, since the start of the next message is unknown.
 //!
-//! Structs are fields by number, as on the wire; what the fields mean is said where they are used (`service` and its parts), by the numbers
-//! of bmv2's interface definitions.
+//! Structs are fields by number, as on the wire. Code that uses them (`service` and its parts) knows the fields by the
+//! numbers of bmv2's interface definitions.
 //!
 //! Tests: below.
 
@@ -17,17 +18,17 @@ use thrift::protocol::{
 };
 use thrift::{ApplicationErrorKind, TConfiguration};
 
-/// Bytes of a message; a program as JSON is the largest thing that is sent.
+/// Limit on the length of a message in bytes; the largest content is a program as JSON.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Values of a message. Requests are small but for one text.
+/// Limit on values of a message. Requests are small apart from one text.
 pub const VALUES_MAX: usize = 1 << 16;
-/// Structs and lists within one another.
+/// Limit on the nesting of structs and lists.
 pub const DEPTH_MAX: usize = 8;
-/// Fields of a struct; the largest that a method takes has 6.
+/// Limit on fields of a struct; methods take at most 6.
 pub const FIELDS_MAX: usize = 32;
-/// Bytes of a method's name.
+/// Limit on the length of a method's name in bytes.
 const NAME_BYTES_MAX: usize = 256;
-/// Bytes of what is answered: a table of some hundred thousand entries. The name of the method is beside it.
+/// Limit on the length of an answer's value in bytes: a table of some hundred thousand entries.
 pub const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// A value of any type of the protocol that bmv2's services use.
@@ -51,13 +52,13 @@ pub enum Value {
     Struct(Vec<(i16, Value)>),
     /// A list or set.
     List(Vec<Value>),
-    /// Pairs of texts; only in answers.
+    /// Pairs of texts, in answers only.
     Map(Vec<(String, String)>),
-    /// A list of many elements; only in answers.
+    /// A list of many elements, in answers only.
     Elements(Elements),
 }
 
-/// A list that is in its encoded form already, so that a large answer is not there twice.
+/// A list in encoded form, so that a large answer is in memory only once.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Elements {
     element: TType,
@@ -66,29 +67,32 @@ pub struct Elements {
 }
 
 impl Elements {
-    /// None yet, each to be as `of`.
+    /// An empty list whose elements have the type of `example`.
     pub fn of(example: &Value) -> Elements {
         Elements { element: example.wire_type(), count: 0, bytes: Vec::new() }
     }
 
-    /// Adds one; `Err` when the list is as long as an answer may be.
+    /// Appends an element.
+    ///
+    /// # Errors
+    /// If the list exceeds [`ANSWER_BYTES_MAX`] bytes.
     pub fn push(&mut self, value: &Value) -> Result<(), TooLong> {
         debug_assert_eq!(value.wire_type(), self.element);
         let mut out = TBinaryOutputProtocol::new(std::mem::take(&mut self.bytes), true);
         let written = write_value(&mut out, value);
         self.bytes = out.transport;
-        // Memory takes whatever is written.
+        // Writing to memory cannot fail.
         debug_assert!(written.is_ok());
         self.count += 1;
         if self.bytes.len() > ANSWER_BYTES_MAX { Err(TooLong) } else { Ok(()) }
     }
 
-    /// Bytes of its elements.
+    /// Length of the encoded elements in bytes.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The elements in another order, each given as its range of bytes.
+    /// The elements in another order, given by their byte ranges.
     pub fn reordered(self, ranges: impl Iterator<Item = std::ops::Range<usize>>) -> Elements {
         let mut bytes = Vec::with_capacity(self.bytes.len());
         ranges.for_each(|range| bytes.extend_from_slice(&self.bytes[range]));
@@ -96,11 +100,11 @@ impl Elements {
     }
 }
 
-/// An answer has more than [`ANSWER_BYTES_MAX`] bytes.
+/// The error of an answer with more than [`ANSWER_BYTES_MAX`] bytes.
 #[derive(Debug)]
 pub struct TooLong;
 
-/// A text that grows to the bytes of an answer, and no more.
+/// A writer to memory that fails beyond [`ANSWER_BYTES_MAX`] bytes.
 #[derive(Default)]
 pub(crate) struct Bounded(Vec<u8>);
 
@@ -145,7 +149,7 @@ impl Value {
         }
     }
 
-    /// Bytes of its encoded form.
+    /// Length of its encoding in bytes.
     fn len_bytes(&self) -> usize {
         let counted = |bytes: usize| 4 + bytes;
         match self {
@@ -163,7 +167,7 @@ impl Value {
         }
     }
 
-    /// A field of a struct.
+    /// The field of a struct with this number.
     pub fn field(&self, id: i16) -> Option<&Value> {
         match self {
             Value::Struct(fields) => fields.iter().find(|(have, _)| *have == id).map(|(_, value)| value),
@@ -172,31 +176,31 @@ impl Value {
     }
 }
 
-/// A request.
+/// A call, as received.
 #[derive(Debug)]
 pub struct Call {
-    /// Of the service and, behind a colon, the method.
+    /// The service's name, a colon, and the method's name.
     pub name: String,
-    /// Repeated in the answer.
+    /// The sequence number, repeated in the answer.
     pub sequence: i32,
-    /// Whether an answer is wanted.
+    /// Whether the client expects no answer.
     pub oneway: bool,
     /// The arguments, a struct.
     pub arguments: Value,
 }
 
-/// How a call ended.
+/// The result of a call.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Outcome {
-    /// What a method answers; `None` for one without a result.
+    /// The method's result; `None` if it has none.
     Result(Option<Value>),
-    /// The method's own exception, which has a code.
+    /// The method's own exception, with its code.
     Exception(i32),
-    /// The protocol's exception, with a text.
+    /// The protocol's exception, with its text.
     Failed(ApplicationErrorKind, String),
 }
 
-/// What is left of a message's bytes.
+/// The rest of a message: the stream, and the number of bytes that may still be read.
 struct Incoming<'a> {
     from: &'a mut dyn Read,
     left: usize,
@@ -223,7 +227,10 @@ fn wrong(why: impl Into<String>) -> thrift::Error {
     thrift::Error::Protocol(thrift::ProtocolError::new(thrift::ProtocolErrorKind::InvalidData, why.into()))
 }
 
-/// Reads a request.
+/// Reads a call.
+///
+/// # Errors
+/// If the stream fails or ends early, or the message is malformed or exceeds a limit.
 pub fn read_call(from: &mut dyn Read) -> thrift::Result<Call> {
     let names = TConfiguration::builder().max_string_size(Some(NAME_BYTES_MAX)).build()?;
     let incoming = Incoming { from, left: MESSAGE_BYTES_MAX };
@@ -278,7 +285,7 @@ impl Reader<'_> {
                 Value::Struct(fields)
             }
             TType::List | TType::Set => {
-                // A set looks like a list.
+                // A set has the same encoding as a list.
                 let list = on.read_list_begin()?;
                 let mut values = Vec::new();
                 for _ in 0..list.size {
@@ -297,7 +304,7 @@ impl Reader<'_> {
         if length > from.left {
             return Err(wrong(format!("a text of {length} bytes: a message has at most {MESSAGE_BYTES_MAX}")));
         }
-        // Grows as the bytes come.
+        // Grows with the bytes received.
         let mut bytes = Vec::new();
         from.take(length as u64).read_to_end(&mut bytes).map_err(thrift::Error::from)?;
         match bytes.len() == length {
@@ -333,7 +340,7 @@ fn write_value(out: &mut Writer, value: &Value) -> thrift::Result<()> {
             out.write_struct_end()
         }
         Value::List(values) => {
-            // The type of the elements of an empty list does not matter to who reads it.
+            // The element type of an empty list is irrelevant.
             let element = values.first().map_or(TType::Struct, Value::wire_type);
             out.write_list_begin(&TListIdentifier::new(element, values.len() as i32))?;
             values.iter().try_for_each(|value| write_value(out, value))?;
@@ -355,7 +362,7 @@ fn write_value(out: &mut Writer, value: &Value) -> thrift::Result<()> {
     }
 }
 
-/// A call as a client sends it.
+/// Encodes a call.
 pub fn request(call: &Call) -> thrift::Result<Vec<u8>> {
     let mut out = TBinaryOutputProtocol::new(Vec::new(), true);
     let kind = if call.oneway { TMessageType::OneWay } else { TMessageType::Call };
@@ -365,7 +372,8 @@ pub fn request(call: &Call) -> thrift::Result<Vec<u8>> {
     Ok(out.transport)
 }
 
-/// The answer to a call; the method's name is without that of its service. One that is too long is a refusal instead.
+/// Encodes the answer to a call; `method` is without the service's name. An answer that is too long becomes an
+/// exception.
 pub fn answer(method: &str, sequence: i32, outcome: Outcome) -> thrift::Result<Vec<u8>> {
     let mut out = TBinaryOutputProtocol::new(Vec::new(), true);
     let (kind, body) = match outcome {

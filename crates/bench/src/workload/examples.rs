@@ -1,4 +1,4 @@
-//! Entries and frames of programs of `examples/` that have no C version, flow by flow.
+//! Entries and frames for programs of `examples/` that have no C version, flow by flow.
 
 use crate::entry::{Is, add, call, key, table};
 use crate::frames::{Writer, checksum};
@@ -9,17 +9,17 @@ use base::ids::ExternId;
 use datapath::Pipeline;
 use datapath::replication::{CloneSession, Replica};
 
-/// Writes a frame of a flow; returns the port it comes from. What the switch has sent for the flow's opening frames so far is there
-/// to be answered.
+/// Writes a frame of a flow; returns its ingress port. `answers` are the packets that the switch has sent so far for
+/// the flow's opening frames.
 pub type Make = fn(flow: u32, answers: &[Vec<u8>], w: &mut Writer) -> u16;
 
-/// What a program is given to do.
+/// A program with its entries and frames.
 pub struct Example {
-    /// The program.
+    /// The program's name.
     pub program: &'static str,
-    /// What flows are, and which of their frames are timed.
+    /// A description of the flows and of the timed frames.
     pub flows: &'static str,
-    /// Adds what so many flows need.
+    /// Adds the entries and other state for this many flows.
     pub prepare: fn(&Pipeline, flows: u32) -> Result<()>,
     /// Frames that open a flow, in order; none is dropped.
     pub opening: &'static [Make],
@@ -27,9 +27,9 @@ pub struct Example {
     pub frames: &'static [Make],
 }
 
-/// MAC addresses that mean nothing to the program.
+/// MAC addresses without meaning for the program.
 const MAC: (u64, u64) = (0x0200_0000_0001, 0x0200_0000_0002);
-/// Bytes of a frame, where headers leave room.
+/// Bytes that shorter frames are padded to.
 const SIZE: usize = 64;
 
 const SYN: u8 = 0x02;
@@ -40,7 +40,7 @@ const UDP: u8 = 17;
 /// An IPv4 address and a port.
 type End = (u32, u16);
 
-/// The ends of an IPv4 packet, its source's first.
+/// The endpoints of an IPv4 packet: the source, then the destination.
 fn ends(frame: &[u8]) -> (End, End) {
     let number = |at: usize, len: usize| frame[at..at + len].iter().fold(0, |n, &b| n << 8 | u32::from(b));
     ((number(26, 4), number(34, 2) as u16), (number(30, 4), number(36, 2) as u16))
@@ -51,7 +51,7 @@ fn seq_of(frame: &[u8]) -> u32 {
     frame[38..42].iter().fold(0, |n, &b| n << 8 | u32::from(b))
 }
 
-/// A TCP header without data; `pseudo` is the pseudo-header's addresses.
+/// A TCP header without data; `pseudo` holds the pseudo-header's addresses.
 fn tcp(w: &mut Writer, pseudo: &[u8], ports: (u16, u16), flags: u8, seq: u32, ack: u32) {
     let start = w.0.len();
     w.be::<2>(ports.0.into()).be::<2>(ports.1.into()).be::<4>(seq.into()).be::<4>(ack.into());
@@ -68,7 +68,7 @@ fn segment(w: &mut Writer, from: End, to: End, flags: u8, seq: u32, ack: u32) {
     w.pad(SIZE);
 }
 
-/// A UDP datagram over IPv4, behind whatever is in front.
+/// A UDP datagram over IPv4, after whatever was written before.
 fn datagram(w: &mut Writer, from: End, to: End, dscp: u8, data: usize) {
     let start = w.0.len();
     w.ipv4_header(from.0, to.0, UDP, 64, 8 + data);
@@ -86,18 +86,18 @@ fn put(p: &Pipeline, what: (&str, &str), priority: i32, fields: &[(&str, Is)], a
     add(p.program(), p.state().as_ref(), what, priority, fields, args)
 }
 
-/// An extern by the end of its name.
+/// The extern whose qualified name ends with `name`.
 fn named_extern(p: &Pipeline, name: &str) -> Result<ExternId> {
     let at = p.program().externs.iter().position(|e| e.name.rsplit('.').next() == Some(name));
     Ok(ExternId::from_index(at.with_context(|| format!("{} has no extern `{name}`", p.program().name))?))
 }
 
-/// What any call of the state may refuse.
+/// The error of a call of the state, with what was attempted.
 fn done<E: std::fmt::Debug>(what: &str, result: Result<(), E>) -> Result<()> {
     result.map_err(|e| anyhow!("{what}: {e:?}"))
 }
 
-/// More than a benchmark sends: all is green.
+/// Rates above the benchmark's: all packets are green.
 const FAST: MeterConfig = MeterConfig { cir: 1 << 40, cburst: 1 << 40, pir: 1 << 40, pburst: 1 << 40, eburst: 0 };
 
 fn set_meter(p: &Pipeline, name: &str, index: u64) -> Result<()> {
@@ -133,17 +133,17 @@ pub const L2LEARN: Example = Example {
 
 // ---- conntrack: port 1 is inside, port 2 outside.
 
-/// A host inside and a port: 4,096 hosts, each with another port for each of its flows.
+/// An inside host and port: 4,096 hosts, each with another port for each of its flows.
 fn host(flow: u32) -> End {
     (0x0a00_0000 + flow % 4096, 2000 + (flow / 4096) as u16)
 }
 
-/// One outside.
+/// An outside host and port.
 fn server(flow: u32) -> End {
     (0xcb00_7000 + flow % 251, 443)
 }
 
-/// First sequence numbers.
+/// Initial sequence numbers of both directions.
 fn isn(flow: u32) -> (u32, u32) {
     (flow << 12, !(flow << 12))
 }
@@ -218,7 +218,8 @@ fn nat64_host(flow: u32) -> u128 {
     HOSTS_V6 | u128::from(flow / 16_384) << 64 | u128::from(1 + flow % 16_384)
 }
 
-/// The identifiers of packets are counted by the lower bits of their destination. Flows that are compared have cells of their own.
+/// Packet identifiers are counted in a cell selected by the lower bits of the destination. Flows that are compared have
+/// cells of their own.
 fn nat64_server(flow: u32) -> u32 {
     let cell = if flow < 1024 { flow } else { 1024 + flow % 3072 };
     0xcb00_7000 | cell
@@ -261,7 +262,7 @@ pub const NAT64: Example = Example {
 
 const SERVICE: End = (0xcb00_7101, 443);
 
-/// An IPv4 address as the programs have it in an IPv6 field.
+/// An IPv4-mapped address, as the programs store IPv4 addresses in IPv6 fields.
 fn mapped(address: u32) -> u128 {
     0xffff << 32 | u128::from(address)
 }
@@ -453,7 +454,7 @@ pub const BNG: Example = Example {
             put(p, ("subscriber", "reach"), 0, &[("subscriber", Is::Exact(flow))], &args)?;
             set_meter(p, "upstream_rate", flow as u64)?;
             set_meter(p, "downstream_rate", flow as u64)?;
-            // Of the class that frames downstream are in.
+            // For the class of downstream frames.
             set_meter(p, "class_rate", 8 * flow as u64 + 6)?;
         }
         Ok(())
@@ -472,7 +473,7 @@ fn telemetry_source(flow: u32, _: &[Vec<u8>], w: &mut Writer) -> u16 {
     1
 }
 
-/// What the hop before has sent, on to the next one.
+/// The packet that the previous hop has sent, forwarded to the next one.
 fn telemetry_hop(hop: usize, answers: &[Vec<u8>], w: &mut Writer) -> u16 {
     w.be::<6>(HOPS[hop].0);
     w.0.extend_from_slice(&answers[hop - 1][6..]);
@@ -489,7 +490,7 @@ pub const INT_TELEMETRY: Example = Example {
         }
         for port in [1, 2] {
             put(p, ("edge_in", "NoAction"), 0, &[("port", Is::Exact(port))], &[])?;
-            // One report for each flow, while it is compared.
+            // One report for each flow while it is compared.
             put(p, ("edge_out", "sink"), 0, &[("port", Is::Exact(port))], &[1, 1 << 40])?;
         }
         put(p, ("watched_v4", "source"), 10, &[("protocol", Is::Exact(UDP.into()))], &[0xd000, 3, 4])?;

@@ -28,11 +28,11 @@ fn workload(kinds: &'static [&'static str], text: String, entries: super::Entrie
 
 /// The `i`th address of a sequence without repetition.
 fn address(i: u64) -> u64 {
-    // A bijection of 40 bits: multiplication by an odd number.
+    // A bijection of 40-bit numbers: multiplication by an odd number modulo 2^40.
     0x0200_0000_0000 | i.wrapping_mul(0x9e_3779_b97f_4a7d) & 0xff_ffff_ffff
 }
 
-/// `count` numbers below `n`: each once, in no order, before any comes again.
+/// `count` numbers below `n` in random order: each one once before any repeats.
 fn every(n: usize, count: usize, rng: &mut Random) -> Vec<u32> {
     let mut all = Vec::with_capacity(count + n);
     while all.len() < count {
@@ -42,7 +42,7 @@ fn every(n: usize, count: usize, rng: &mut Random) -> Vec<u32> {
     all
 }
 
-/// One exact table with `n` entries, all asked for alike.
+/// One exact table with `n` entries, hit equally often.
 pub fn exact(n: usize, flows: usize) -> Workload {
     let mut frames = Frames::with_room(flows, 64);
     let mut w = Writer::default();
@@ -64,12 +64,12 @@ fn tcp(w: &mut Writer, from: u32, to: u32, protocol: u8, ports: (u64, u64)) {
     w.be::<2>(ports.0).be::<2>(ports.1).pad(64);
 }
 
-/// One LPM table with `n` prefixes, all asked for alike.
+/// One LPM table with `n` prefixes, hit equally often.
 pub fn lpm(n: usize, flows: usize) -> Workload {
     let routes = prefixes::ipv4(n, SEED);
     let mut frames = Frames::with_room(flows, 64);
     let (mut rng, mut w) = (Random::stream(SEED, 1), Writer::default());
-    // Prefixes that the first frames' addresses are in, of all lengths.
+    // Prefixes of all lengths that contain the addresses of the first frames.
     let mut met = HashSet::new();
     for (k, i) in every(routes.len(), flows, &mut rng).into_iter().enumerate() {
         let (address, len) = routes[i as usize];
@@ -91,7 +91,7 @@ pub fn lpm(n: usize, flows: usize) -> Workload {
 
 /// One ternary table of an IPv4 5-tuple: `n` rules over `masks` masks; each frame hits one.
 pub fn ternary(n: usize, masks: usize, flows: usize) -> Workload {
-    // Each mask has prefixes of other lengths; the ports and the protocol take turns.
+    // Each mask has other prefix lengths; ports and protocol are masked out in turn.
     let mask = move |i: usize| {
         let (k, prefix) = (i % masks, |len: usize| u64::from(prefixes::mask(len as u32)));
         let (src, dst) = (prefix(32 - k % 8), prefix(32 - k / 8));
@@ -122,14 +122,14 @@ pub fn ternary(n: usize, masks: usize, flows: usize) -> Workload {
     workload(FORWARD, generated::one_table("ternary", n.max(1024)), Arc::new(entries), frames)
 }
 
-/// Kinds of up to 32 tables, in order.
+/// The kinds of up to 32 tables, in order.
 const TABLES: &[&str] = &[
     "t0.a0", "t1.a1", "t2.a2", "t3.a3", "t4.a4", "t5.a5", "t6.a6", "t7.a7", "t8.a8", "t9.a9", "t10.a10", "t11.a11",
     "t12.a12", "t13.a13", "t14.a14", "t15.a15", "t16.a16", "t17.a17", "t18.a18", "t19.a19", "t20.a20", "t21.a21",
     "t22.a22", "t23.a23", "t24.a24", "t25.a25", "t26.a26", "t27.a27", "t28.a28", "t29.a29", "t30.a30", "t31.a31",
 ];
 
-/// `n` exact tables, each with the same 1,000 addresses, which flows ask for in turn.
+/// `n` exact tables with the same 1,000 addresses, which the flows hit in turn.
 pub fn tables(n: usize, flows: usize) -> Workload {
     const ENTRIES: u64 = 1000;
     let n = n.clamp(1, TABLES.len());
@@ -148,7 +148,7 @@ pub fn tables(n: usize, flows: usize) -> Workload {
     workload(&TABLES[..n], generated::tables(n), Arc::new(entries), frames)
 }
 
-/// Sixty-four frames of `write`'s making.
+/// Sixty-four frames, each written by `write`.
 fn few(write: impl Fn(&mut Writer, u64)) -> Frames {
     let mut frames = Frames::with_room(64, 160);
     let mut w = Writer::default();
@@ -186,7 +186,7 @@ pub fn add(n: usize) -> Workload {
     workload(&["t.push"], generated::add(n), Arc::new(|emit| emit(&values(0))), frames)
 }
 
-/// Removes `n` headers of sixteen.
+/// Removes `n` of sixteen headers.
 pub fn remove(n: usize) -> Workload {
     let frames = few(|w, i| {
         w.ethernet(0x0200_5e00_0001, i).be::<2>(0x8847);

@@ -7,7 +7,7 @@ use crate::source::example;
 use random::Random;
 use std::sync::Arc;
 
-/// What entries may be.
+/// The kinds of entries.
 const KINDS: &[&str] = &["wire.to_port", "protected_v4.protect"];
 const WIRE: u32 = 0;
 const PROTECT: u32 = 1;
@@ -23,7 +23,7 @@ fn entries(emit: &mut dyn FnMut(&Entry)) {
     for port in 1..=8 {
         emit(&Entry::exact(WIRE, &[port], &[1 + port % 8]));
     }
-    // More than the benchmark sends of a flow in a second: all pass.
+    // A rate above that of any flow in the benchmark: all packets pass.
     emit(&Entry::lpm(PROTECT, &[0x0a00_0000], 8, &[0xf_fffe]));
 }
 

@@ -9,7 +9,7 @@ use crate::source::example;
 use random::Random;
 use std::sync::Arc;
 
-/// What entries may be.
+/// The kinds of entries.
 pub const KINDS: &[&str] = &[
     "vlan_ingress.assign_vlan",
     "vlan_ingress.admit",
@@ -31,7 +31,7 @@ const TAGGED: u32 = 6;
 const VLANS: u64 = 8;
 const FIRST_VLAN: u64 = 10;
 
-/// Address, VLAN and port: every other one of a VLAN's stations is behind its trunk.
+/// A station's address, VLAN and port: every other station of a VLAN is behind its trunk.
 fn station(seed: u64, i: u64) -> (u64, u64, u64) {
     let mut rng = Random::stream(seed, 0x1000_0000 + i);
     let (vlan, tagged) = (i % VLANS, i / VLANS % 2);
@@ -54,7 +54,7 @@ fn entries(stations: u64, seed: u64, emit: &mut dyn FnMut(&Entry)) {
     }
 }
 
-/// A frame from one station to another.
+/// Writes a frame from one station to another; returns its ingress port.
 fn write(seed: u64, from: u64, to: u64, size: usize, w: &mut Writer) -> u16 {
     let (src, vid, port) = station(seed, from);
     w.clear().ethernet(station(seed, to).0, src);
@@ -65,7 +65,7 @@ fn write(seed: u64, from: u64, to: u64, size: usize, w: &mut Writer) -> u16 {
     port as u16
 }
 
-/// `stations` stations, at least 16, and frames of `size` bytes.
+/// At least `stations` stations (a multiple of 16), and frames of `size` bytes.
 pub fn workload(stations: usize, flows: Flows, size: usize, seed: u64) -> Workload {
     let stations = (stations as u64).next_multiple_of(2 * VLANS);
     let pairs = stations / (2 * VLANS);

@@ -1,10 +1,10 @@
 //! `l2l3acl`: stations, routes, next hops and rules.
 //!
-//! Ports 1 to 8 are access ports, 9 to 16 trunks. Timed traffic is routed: from an access port's VLAN, untagged, to a trunk,
-//! where it leaves with a tag, as in the measurement of PISCES section 5.2; `mixed` sends one frame in four through the
-//! switching table instead and lets both sides be of either sort. Rules miss, but for one flow in 64, which is denied. Their
-//! sources are of another network than all other traffic, so that a byte of a frame rules all of them out; `near` lets them be
-//! of the same one, where more of the key has to be looked at.
+//! Ports 1 to 8 are access ports, 9 to 16 trunks. Timed traffic is routed: from an access port's VLAN, untagged, to a
+//! trunk, where it leaves with a tag, as in the measurement of PISCES section 5.2. With `mixed`, one frame in four goes
+//! through the switching table instead, and both sides may be of either sort of port. Rules miss, except for one flow
+//! in 64, which is denied. The rules' sources are of another network than all other traffic, so that one byte of a
+//! frame excludes all of them; with `near` they are of the same network, and more of the key must be compared.
 
 use super::{Flows, Workload, sequence};
 use crate::entry::Entry;
@@ -14,7 +14,7 @@ use crate::source::example;
 use random::Random;
 use std::sync::Arc;
 
-/// What entries may be.
+/// The kinds of entries.
 pub const KINDS: &[&str] = &[
     "vlan_ingress.assign_vlan",
     "vlan_ingress.admit",
@@ -45,42 +45,42 @@ const PERMIT: u32 = 9;
 pub const DENY: u32 = 10;
 const TAGGED: u32 = 11;
 
-/// Ports with untagged frames, and those with tagged ones.
+/// Ports with untagged frames, and ports with tagged ones.
 const ACCESS: std::ops::RangeInclusive<u64> = 1..=8;
 const TRUNKS: std::ops::RangeInclusive<u64> = 9..=16;
 const FIRST_VLAN: u64 = 10;
-/// The router's address is the same in all VLANs.
+/// The router's address, the same in all VLANs.
 const ROUTER: u64 = 0x0200_5e00_0001;
 
-/// How big, and what traffic.
+/// Sizes of the tables and the kind of traffic.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Stations that are known, in `mac_learning` and `switching`.
+    /// Known stations, in `mac_learning` and `switching`.
     pub stations: usize,
     /// Routes.
     pub routes: usize,
     /// Next hops.
     pub next_hops: usize,
-    /// Rules of the access list, and how many masks they have.
+    /// Rules of the access list.
     pub rules: usize,
-    /// As `rules`.
+    /// Distinct masks of these rules.
     pub masks: usize,
     /// VLANs; the first eight are those of the access ports.
     pub vlans: usize,
     /// Flows.
     pub flows: Flows,
-    /// Bytes of a frame, without check sequence.
+    /// Bytes of a frame, without the frame check sequence.
     pub frame: usize,
-    /// Whether frames take all ways through the program.
+    /// Whether frames take all paths through the program.
     pub mixed: bool,
-    /// Whether rules are about the network that traffic comes from.
+    /// Whether the rules' sources are of the traffic's network.
     pub near: bool,
-    /// For everything that is random.
+    /// Seed of everything random.
     pub seed: u64,
 }
 
 impl Size {
-    /// `n` stations and `n` routes, and what goes with them.
+    /// `n` stations and `n` routes, with tables in proportion.
     pub fn of(n: usize, flows: usize) -> Size {
         Size {
             stations: n,
@@ -103,7 +103,7 @@ impl Size {
     }
 }
 
-/// A station's address, VLAN and port: an access port's, or a trunk's every fourth time.
+/// A station's address, VLAN and port: an access port, or for every fourth station of mixed traffic a trunk.
 fn station(size: &Size, i: usize) -> (u64, u64, u64) {
     let mut rng = Random::stream(size.seed, 0x1000_0000 + i as u64);
     let mac = 0x0200_0000_0000 | (rng.below(1 << 16) << 24) | i as u64;
@@ -120,13 +120,13 @@ struct Rule {
     mask: [u64; 5],
 }
 
-/// Where frames come from: 100.64.0.0/10.
+/// A source address of the traffic: 100.64.0.0/10.
 fn source(random: u64) -> u32 {
     0x6440_0000 | (random & 0x3f_ffff) as u32
 }
 
-/// Rules over different masks; sources from 10.0.0.0/8, which no other frame has, or from where all frames come from: a frame
-/// then has the destination, protocol and ports of a rule once in many millions.
+/// Rules over distinct masks. Their sources are from 10.0.0.0/8, which no other frame has, or (`near`) from the network
+/// of all frames: then a frame matches a rule's destination, protocol and ports once in many millions.
 fn rules(size: &Size) -> Vec<Rule> {
     let mut rng = Random::stream(size.seed, 2);
     let from = |random: u64| if size.near { source(random).into() } else { 10 << 24 | random };
@@ -190,9 +190,9 @@ fn entries(size: &Size, routes: &[(u32, u32)], emit: &mut dyn FnMut(&Entry)) {
     }
 }
 
-/// A flow's frame and port.
+/// Writes a flow's frame; returns its ingress port.
 fn flow(size: &Size, routes: &[(u32, u32)], rules: &[Rule], i: u64, w: &mut Writer) -> u16 {
-    // Who speaks with whom: of new flows again and again the same, with other addresses of hosts and other ports.
+    // The pair that communicates: new flows use the same pairs repeatedly, with other host addresses and other ports.
     let pair = if let Flows::New { pairs, .. } = size.flows { i % pairs as u64 } else { i };
     let mut rng = Random::stream(size.seed, 0x4000_0000 + pair);
     let (mac, vid, port) = station(size, rng.index(size.stations));
@@ -229,7 +229,7 @@ fn flow(size: &Size, routes: &[(u32, u32)], rules: &[Rule], i: u64, w: &mut Writ
     port as u16
 }
 
-/// Frames that take the ways that others do not: every field of some frames changed at random, and cut off.
+/// Frames for the uncommon paths: with a random byte, truncated, with an expired TTL, unknown stations or other tags.
 fn odd(size: &Size, routes: &[(u32, u32)], rules: &[Rule]) -> Frames {
     let mut rng = Random::stream(size.seed, 5);
     let mut frames = Frames::default();
@@ -238,19 +238,19 @@ fn odd(size: &Size, routes: &[(u32, u32)], rules: &[Rule]) -> Frames {
     for i in 0..20_000 {
         let mut port = flow(&mixed, routes, rules, rng.below(1 << 30), &mut w);
         match i % 16 {
-            // A byte of the first 42.
+            // Any of the first 42 bytes.
             0..=5 => w.0[rng.index(42)] = rng.next_u64() as u8,
             6 => w.0.truncate(rng.index(64)),
-            // Runs out of hops.
+            // The TTL expires.
             7 => {
                 let w_ttl = if w.0[12] == 0x81 { 26 } else { 22 };
                 w.0[w_ttl] = rng.below(2) as u8;
             }
             8 => port = rng.below(20) as u16,
-            // A station that nobody knows, or to one.
+            // From an unknown station, or to one.
             9 => w.0[9] ^= 0x40,
             10 => w.0[3] ^= 0x40,
-            // Another type; a tag where none was.
+            // Another EtherType; a tag on an untagged frame.
             11 => w.0[13] = 6,
             12 => {
                 w.0.splice(12..12, [0x81, 0, rng.next_u64() as u8, rng.below(30) as u8]);
@@ -262,7 +262,7 @@ fn odd(size: &Size, routes: &[(u32, u32)], rules: &[Rule]) -> Frames {
     frames
 }
 
-/// Everything for one size.
+/// The workload of one size.
 pub fn workload(size: Size) -> Workload {
     let routes = prefixes::ipv4(size.routes, size.seed);
     let order = sequence(size.flows, &mut Random::stream(size.seed, 4));

@@ -8,7 +8,7 @@ use crate::source::example;
 use random::Random;
 use std::sync::Arc;
 
-/// What entries may be.
+/// The kinds of entries.
 pub const KINDS: &[&str] = &["ipv4_match.route", "ipv4_match.drop", "rewrite_dst.set_dst", "rewrite_src.set_src"];
 const ROUTE: u32 = 0;
 const ROUTE_DROP: u32 = 1;
@@ -33,7 +33,7 @@ fn entries(routes: &[(u32, u32)], hops: u64, emit: &mut dyn FnMut(&Entry)) {
     }
 }
 
-/// `count` routes and frames of `size` bytes.
+/// `count` routes, and frames of `size` bytes.
 pub fn workload(count: usize, flows: Flows, size: usize, seed: u64) -> Workload {
     let routes = prefixes::ipv4(count, seed);
     let hops = (count as u64 / 10).clamp(1, 2048);

@@ -1,5 +1,5 @@
-//! SAI P4 (`pins/pins_middleblock.p4` of a p4c checkout): 10,000 IPv4 routes over 100 next hops, and 500 ternary entries of its
-//! access lists that nothing hits.
+//! SAI P4 (`pins/pins_middleblock.p4` of a p4c checkout): 10,000 IPv4 routes over 100 next hops, and 500 ternary
+//! entries in its access lists that no frame hits.
 
 use super::{Flows, Workload, sequence};
 use crate::entry::{Is, add};

@@ -1,4 +1,5 @@
-//! `stateful_firewall`: connections that are opened while outputs are compared, then segments of them in both directions.
+//! `stateful_firewall`: connections that are opened while outputs are compared, then segments of them in both
+//! directions.
 
 use super::{Flows, Workload, sequence};
 use crate::entry::Entry;
@@ -7,7 +8,7 @@ use crate::source::example;
 use random::Random;
 use std::sync::Arc;
 
-/// What entries may be.
+/// The kinds of entries.
 pub const KINDS: &[&str] = &["zone.inside", "zone.outside", "zone.drop"];
 const INSIDE: u32 = 0;
 const OUTSIDE: u32 = 1;
@@ -15,7 +16,7 @@ const OUTSIDE: u32 = 1;
 const SYN: u64 = 0x02;
 const ACK: u64 = 0x10;
 
-/// A segment of connection `i`, from inside (port 1) or outside (port 2).
+/// Writes a segment of connection `i`, from inside or outside; returns its ingress port (1 or 2).
 fn segment(seed: u64, i: u64, inside: bool, flags: u64, size: usize, w: &mut Writer) -> u16 {
     let mut rng = Random::stream(seed, 0x4000_0000 + i);
     let local = (0x0a00_0000 | rng.below(1 << 24) as u32, 1024 + rng.below(60_000));
@@ -44,7 +45,7 @@ pub fn workload(flows: Flows, size: usize, seed: u64) -> Workload {
         frames.push(port, &w.0);
     }
     let mut odd = Frames::default();
-    // A few connections with random flags, in random order; damaged frames.
+    // A few connections with random flags, in random order; and damaged frames.
     for i in 0..40_000 {
         let flags = [SYN, SYN | ACK, ACK, ACK, 0x11, 0x14, 0x04, rng.below(64)][rng.index(8)];
         let mut port = segment(seed, 1 << 40 | rng.below(200), rng.one_in(2), flags, 64, &mut w);

@@ -1,4 +1,4 @@
-//! `vxlan`: stations of eight tenants, half of them local. Every other flow goes into a tunnel, the others come out of one.
+//! `vxlan`: stations of eight tenants, half of them local. Flows alternate between entering a tunnel and leaving one.
 
 use super::{Flows, Workload, sequence};
 use crate::entry::Entry;
@@ -7,7 +7,7 @@ use crate::source::example;
 use random::Random;
 use std::sync::Arc;
 
-/// What entries may be.
+/// The kinds of entries.
 pub const KINDS: &[&str] = &["own_address.decap", "tenant_port.tenant", "local.deliver", "encap.tunnel_to"];
 const OWN: u32 = 0;
 const TENANT: u32 = 1;
@@ -16,11 +16,11 @@ const TUNNEL: u32 = 3;
 
 const TENANTS: u64 = 8;
 const OWN_ADDRESS: u64 = 0x0a00_0001;
-/// Other end points.
+/// Number of remote tunnel endpoints.
 const REMOTES: u64 = 256;
 const UPLINK: u64 = 9;
 
-/// Address and VNI.
+/// A station's address and VNI.
 fn station(seed: u64, i: u64) -> (u64, u64) {
     let mut rng = Random::stream(seed, 0x1000_0000 + i);
     (0x0200_0000_0000 | rng.below(1 << 16) << 24 | i, 5000 + i % TENANTS)
@@ -43,7 +43,7 @@ fn entries(stations: u64, seed: u64, emit: &mut dyn FnMut(&Entry)) {
     }
 }
 
-/// A frame for station `to`: from a tenant's port, or in a tunnel.
+/// Writes a frame for station `to`, from a tenant's port or in a tunnel; returns its ingress port.
 fn write(seed: u64, to: u64, from: u64, tunnelled: bool, size: usize, w: &mut Writer) -> u16 {
     let (dst, vni) = station(seed, to);
     w.clear();

@@ -1,5 +1,5 @@
-//! In which order the tables of a control are applied: as they stand in the `apply` block, sub-controls where they are applied, each table
-//! once. This is the order in which p4c lists them.
+//! The order in which a control applies its tables: as in the `apply` block, sub-controls where they are applied, each
+//! table once. p4c lists them in this order.
 
 use sema::TypedProgram;
 use sema::typed::{
@@ -7,10 +7,10 @@ use sema::typed::{
 };
 use std::collections::HashSet;
 
-/// A table with the instance of the control that it belongs to.
+/// A table, and the instance of the control that contains it.
 pub type Applied = (TableId, InstanceId);
 
-/// The tables of a control's instance.
+/// The tables that a control's instance applies.
 pub fn tables(typed: &TypedProgram, control: InstanceId) -> Vec<Applied> {
     let mut walk = Walk { typed, found: Vec::new(), seen: HashSet::new(), entered: HashSet::new() };
     walk.control(control);
@@ -21,7 +21,7 @@ struct Walk<'a> {
     typed: &'a TypedProgram,
     found: Vec<Applied>,
     seen: HashSet<Applied>,
-    /// Controls cannot contain themselves; one that is applied twice is looked at once.
+    /// Controls that were visited. A control cannot contain itself; one that is applied twice is visited once.
     entered: HashSet<InstanceId>,
 }
 

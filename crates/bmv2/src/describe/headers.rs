@@ -1,8 +1,9 @@
-//! Headers and metadata of a program as instances of bmv2's header types, and what expressions refer to among them.
+//! A program's headers and metadata as instances of bmv2's header types, and the fields that expressions refer to.
 //!
-//! p4c's names: the struct of headers has no name of its own (`hdr.ipv4` is `ipv4`), fields of user metadata are fields
-//! `STRUCT.FIELD` of one header `scalars`, headers in user metadata are `userMetadata.NAME`, the architecture's metadata are a
-//! header of their own. A struct that has structs in it becomes flat, and all its fields get numbered names.
+//! The names are p4c's: the struct of headers has no name of its own (`hdr.ipv4` is `ipv4`), fields of user metadata
+//! are fields `STRUCT.FIELD` of one header `scalars`, headers in user metadata are `userMetadata.NAME`, the
+//! architecture's metadata are a header of their own. A struct with nested structs is flattened, and all its fields get
+//! numbered names.
 
 use super::{is_header_like, object};
 use base::Bits;
@@ -12,29 +13,29 @@ use sema::types::{FieldInfo, StructId, Type, TypeTable};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
-/// Most fields and elements in the description of one struct or header: nested structs and stacks multiply them. A quarter of the bound of
-/// `lower` for a variable, since a description takes some hundred bytes for each.
+/// Most fields and elements in the description of one struct or header, which nested structs and stacks multiply. A
+/// quarter of `lower`'s limit for a variable, since a description takes some hundred bytes for each.
 const LEAVES_MAX: usize = 1 << 16;
 const SCALARS: &str = "scalars";
 const SCALARS_TYPE: &str = "scalars_0";
 
-/// A step into a value.
+/// A step of a path into a value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Step {
     Field(u32),
     Element(u32),
 }
 
-/// What a path into a struct leads to.
+/// The target of a path into a struct.
 #[derive(Clone)]
 enum Place {
     /// A header instance.
     Header(String),
-    /// A field of one.
+    /// A field of a header instance.
     Field(String, String),
 }
 
-/// A field of an instance, with the bits of it that count.
+/// A field of an instance, and the mask of its bits that are used.
 pub struct Reference {
     instance: String,
     field: String,
@@ -42,12 +43,12 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// As the target of a key.
+    /// The target of a key.
     pub fn target(&self) -> Value {
         json!([self.instance, self.field])
     }
 
-    /// As a typed value of the format.
+    /// A typed value of the format.
     pub fn value(&self) -> Value {
         json!({ "type": "field", "value": self.target() })
     }
@@ -73,12 +74,12 @@ pub struct Layout<'a> {
     field_lists: Vec<(u64, Vec<Value>)>,
     places: HashMap<(StructId, Vec<Step>), Place>,
     structs_done: HashSet<StructId>,
-    /// Targets that are no field by themselves have scalars of their own.
+    /// Number of scalars for targets that are no fields themselves.
     computed: usize,
     has_standard_metadata: bool,
 }
 
-/// A part of a struct that is none itself.
+/// A part of a struct that is no struct itself.
 struct Leaf<'a> {
     path: Vec<Step>,
     name: String,
@@ -86,7 +87,7 @@ struct Leaf<'a> {
     annotations: &'a [Annotation],
 }
 
-/// Calls `f` for the parsers and controls of the package, with the names of their parameters in the package's constructor.
+/// Calls `f` for the package's parsers and controls, with the names of their parameters in the package's constructor.
 pub fn for_each_block(typed: &TypedProgram, f: &mut dyn FnMut(&str, InstanceOf)) {
     fn visit(typed: &TypedProgram, id: InstanceId, f: &mut dyn FnMut(&str, InstanceOf)) {
         for arg in &typed.instance(id).args {
@@ -103,7 +104,7 @@ pub fn for_each_block(typed: &TypedProgram, f: &mut dyn FnMut(&str, InstanceOf))
 }
 
 impl<'a> Layout<'a> {
-    /// Of the parameters of a program's blocks.
+    /// The layout of the parameters of a program's blocks.
     pub fn new(typed: &'a TypedProgram) -> Layout<'a> {
         let mut layout = Layout {
             types: &typed.types,
@@ -124,7 +125,7 @@ impl<'a> Layout<'a> {
             computed: 0,
             has_standard_metadata: false,
         };
-        // The architecture's metadata come first, then the struct that a parser fills, then the rest.
+        // The architecture's metadata come first, then the struct that a parser fills, then the others.
         let mut params: Vec<(u8, StructId, bool)> = Vec::new();
         for_each_block(typed, &mut |_, of| {
             let (of_parser, list) = match of {
@@ -148,7 +149,7 @@ impl<'a> Layout<'a> {
         layout
     }
 
-    /// The instance that a metadata struct of an architecture is.
+    /// The instance name of an architecture's metadata struct; `None` for other structs.
     fn architecture_name(&self, id: StructId) -> Option<String> {
         let name = &*self.types.fields_of(id).name;
         match name {
@@ -198,7 +199,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Adds the instances of a struct that blocks have as a parameter.
+    /// Adds the instances of a struct that is a parameter of blocks.
     fn add(&mut self, id: StructId, filled: bool) {
         if let Some(name) = self.architecture_name(id) {
             self.has_standard_metadata |= name == "standard_metadata";
@@ -245,7 +246,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Adds a header, stack or union, and says what its path means. The id of a header, or of a union.
+    /// Adds a header, stack or union, and records the target of its path. Returns the id of a header or union.
     fn header(&mut self, root: StructId, path: Vec<Step>, name: &str, ty: &Type) -> Option<usize> {
         match ty {
             Type::Header(id) => {
@@ -296,7 +297,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Sees to it that a header type is listed; its name.
+    /// Lists a header type if it is not listed yet; returns its name.
     fn declare(&mut self, id: StructId) -> String {
         let info = self.types.fields_of(id);
         let name = control(&info.name, &info.annotations);
@@ -320,7 +321,7 @@ impl<'a> Layout<'a> {
     }
 
     fn header_type(&mut self, name: &str, fields: Vec<Value>, max_length: Option<u64>) {
-        // The first id is that of the scalars.
+        // Id 0 is the type of the scalars.
         let mut json = json!({ "name": name, "id": self.header_types.len() + 1, "fields": fields });
         if let Some(bytes) = max_length {
             json["length_exp"] = Value::Null;
@@ -329,7 +330,7 @@ impl<'a> Layout<'a> {
         self.header_types.push(json);
     }
 
-    /// Adds an instance, unless another struct has one of its name; its id.
+    /// Adds an instance and returns its id; `None` if another struct has an instance of this name.
     fn instance(&mut self, name: &str, header_type: &str, metadata: bool) -> Option<usize> {
         self.names.insert(name.to_string()).then(|| {
             let id = self.headers.len();
@@ -340,7 +341,7 @@ impl<'a> Layout<'a> {
         })
     }
 
-    /// Bits of a field.
+    /// Width of a field in bits.
     fn width(&self, ty: &Type) -> u32 {
         match ty {
             Type::Error | Type::Enum(_) => 32,
@@ -348,14 +349,14 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// A scalar for a value that is computed.
+    /// Adds a scalar for a computed value.
     pub fn scalar(&mut self, what: &str, width: u32) -> Reference {
         let number = self.computed;
         self.computed += 1;
         self.scalar_named(format!("{what}_{number}"), width)
     }
 
-    /// A scalar of a name.
+    /// The scalar of this name, added if it does not exist.
     pub fn scalar_named(&mut self, field: String, width: u32) -> Reference {
         if self.scalars.iter().all(|(name, _)| *name != field) {
             self.scalars.push((field.clone(), width));
@@ -363,7 +364,7 @@ impl<'a> Layout<'a> {
         Reference { instance: SCALARS.to_string(), field, mask: None }
     }
 
-    /// What an expression of a key refers to; a scalar stands for one that is computed.
+    /// The field that a key's expression refers to; for a computed value, a scalar.
     pub fn reference(&mut self, expr: &Expr) -> Reference {
         let (inner, mask) = masked(expr, |ty| self.width(ty));
         if let Some((instance, field)) = self.find(inner) {
@@ -392,7 +393,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The header whose field an expression is.
+    /// The type of the header whose field an expression is.
     fn header_of(&self, expr: &Expr) -> Option<StructId> {
         match (&expr.ty, &expr.kind) {
             (Type::Header(id), _) => Some(*id),
@@ -402,7 +403,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The longest known beginning of an access path, and what remains.
+    /// The target of the longest known prefix of an access path, and the remaining steps.
     fn place(&self, expr: &Expr) -> Option<(Place, Vec<Step>)> {
         let mut path = Vec::new();
         let mut at = expr;
@@ -413,7 +414,7 @@ impl<'a> Layout<'a> {
                     at = inner;
                 }
                 ExprKind::Local(_) => break at.ty.fields_id()?,
-                // Elements of stacks too: p4c copies them before the lookup.
+                // Also for elements of stacks: p4c copies them before the lookup.
                 _ => return None,
             }
         };
@@ -428,7 +429,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Names that programs translated from P4_14 have for the same fields.
+    /// The names of these fields in programs translated from P4_14.
     pub fn aliases(&self) -> Value {
         const QUEUEING: [&str; 4] = ["enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"];
         const INTRINSIC: [&str; 5] =
@@ -442,7 +443,7 @@ impl<'a> Layout<'a> {
         queueing.chain(INTRINSIC.iter().map(alias("intrinsic_metadata"))).collect()
     }
 
-    /// The members of the file that say it.
+    /// The file's members that describe the layout.
     pub fn json(mut self) -> Map<String, Value> {
         pad(&mut self.scalars, "_padding_0");
         let fields: Vec<Value> = self.scalars.iter().map(|(name, width)| json!([name, width, false])).collect();
@@ -462,7 +463,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// A field with constant bits taken out of it: `field & mask`, `field[high:low]`.
+/// The operand and mask of a field with a constant mask: `field & mask`, `field[high:low]`.
 fn masked(expr: &Expr, width: impl Fn(&Type) -> u32) -> (&Expr, Option<Bits>) {
     match &expr.kind {
         ExprKind::Binary(sema::typed::BinaryOp::BitAnd, a, b) => match (a.as_const(), b.as_const()) {
@@ -479,7 +480,7 @@ fn masked(expr: &Expr, width: impl Fn(&Type) -> u32) -> (&Expr, Option<Bits>) {
     }
 }
 
-/// What `@field_list(...)` says.
+/// The indices in `@field_list(...)`.
 fn field_lists(annotations: &[Annotation]) -> Vec<u64> {
     let values = find_annotation(annotations, "field_list").and_then(Annotation::values).unwrap_or_default();
     values.iter().filter_map(sema::value::Value::to_u64).collect()
@@ -489,13 +490,13 @@ fn control_name(field: &FieldInfo) -> String {
     control(&field.name, &field.annotations)
 }
 
-/// `@name`, or the declared name.
+/// The control-plane name: `@name`, or the declared name.
 fn control(declared: &str, annotations: &[Annotation]) -> String {
     let given = find_annotation(annotations, "name").and_then(Annotation::as_str);
     given.map_or(declared, |name| name.trim_start_matches('.')).to_string()
 }
 
-/// Makes the widths add up to whole bytes.
+/// Pads the widths to whole bytes.
 fn pad(fields: &mut Vec<(String, u32)>, name: &str) {
     let bits: u64 = fields.iter().map(|(_, width)| u64::from(*width)).sum();
     let missing = bits.next_multiple_of(8) - bits;

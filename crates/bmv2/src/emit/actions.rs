@@ -1,4 +1,4 @@
-//! Bodies of actions: primitives in order, with jumps forward.
+//! Lowers the bodies of actions: primitives in order, with forward jumps.
 
 use super::{Cx, Role};
 use crate::model::{Action, Call, Expr, Primitive, Target};
@@ -6,11 +6,11 @@ use base::Bits;
 use ir::{BinOp, BlockId, Fate, Intrinsic, Mark, Op, Operand, SlotId};
 use lower::simple_switch::ASSERT_DROP;
 
-/// Where a packet goes on that was told to exit.
+/// Where a packet continues after `exit`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exit {
     pub to: BlockId,
-    /// Whether nodes follow the action, which are not run then.
+    /// Whether nodes follow the action, which `exit` skips.
     pub interrupts: bool,
 }
 
@@ -20,7 +20,7 @@ impl Cx<'_> {
         let calls = &action.calls;
         let jumps = calls.iter().any(|c| matches!(c.primitive, Primitive::Jump(_) | Primitive::JumpIfZero(..)));
         let exits = calls.iter().any(|c| matches!(c.primitive, Primitive::Exit));
-        // Whether it exits is known at once, or a variable where some paths do and others do not.
+        // Whether the action exits is known statically, or held in a variable if only some paths do.
         let flag = (exits && jumps).then(|| self.b.local("exit", 1));
         if let Some(flag) = flag {
             self.b.set(flag, 0);
@@ -185,7 +185,7 @@ impl Cx<'_> {
                 let (low, high) = (self.modulo(low, 64), self.modulo(high, 64));
                 let dst = self.b.temp(64);
                 self.b.emit(Op::Random { dst, low: low.clone(), high: high.clone() });
-                // An empty range leaves the field as it is.
+                // An empty range leaves the field unchanged.
                 let ordered: Operand = match (&low, &high) {
                     (Operand::Const(a), Operand::Const(b)) => Bits::from_bool(a.ule(b)).into(),
                     _ => self.b.bin(BinOp::Ule, low, high).into(),
@@ -205,10 +205,10 @@ impl Cx<'_> {
                 match self.role {
                     Role::Ingress | Role::Parser => self.switch.clones_at_ingress = true,
                     Role::Egress => self.switch.clones_at_egress = true,
-                    // Behind egress nobody looks.
+                    // After egress the request has no effect.
                     Role::Checksums | Role::Deparser => return,
                 }
-                // bmv2 has 15 bits for the session.
+                // bmv2 uses 15 bits of the session.
                 let session = self.modulo(session, 15);
                 let list = self.modulo(list, 16);
                 let slot = self.switch.request(&mut self.b, Intrinsic::CloneSession, 32);
@@ -233,7 +233,8 @@ impl Cx<'_> {
                     None => self.b.metadata("$truncate", 32),
                 };
                 self.truncate = Some(slot);
-                // Kept as complement: 0, which it is at first, cuts nothing; the smallest length is the largest here.
+                // Stored as complement: the initial value 0 truncates nothing, and the smallest length is the largest
+                // complement.
                 let bytes = self.modulo(bytes, 32);
                 let cut = self.not(bytes);
                 let more = self.b.bin(BinOp::Ult, slot, cut.clone());
@@ -259,7 +260,7 @@ impl Cx<'_> {
         }
     }
 
-    /// A list of id 0 asks for nothing.
+    /// Requests resubmission or recirculation; a list of id 0 requests nothing.
     fn ask_again(&mut self, flag: Intrinsic, lists: Intrinsic, list: &Expr) {
         let list = self.modulo(list, 16);
         let asks: Operand = match &list {
@@ -281,7 +282,7 @@ impl Cx<'_> {
             }
             Target::FieldOf(header, field) => {
                 let header = self.header_ref(header);
-                // The value is the same for every element: fields of one type.
+                // The value is the same for every element: the fields have one type.
                 let Some(first) = (match &header {
                     super::headers::HeaderRef::Known(h) => Some(*h),
                     super::headers::HeaderRef::Indexed(headers, _) => headers.first().copied(),
@@ -308,7 +309,7 @@ impl Cx<'_> {
     /// Assigns an unsigned value.
     fn assign_value(&mut self, to: &Target, value: Operand) {
         let outer = std::mem::replace(&mut self.locals, vec![value]);
-        // The target's own expressions are not those of the action.
+        // Expressions in the target refer to the action's data, so the value is appended to these.
         match to.field() {
             Some(field) => self.assign_field(field, &Expr::Local(0)),
             None => {
@@ -321,7 +322,7 @@ impl Cx<'_> {
         self.locals = outer;
     }
 
-    /// Assigns what was read at an index, unless that is out of range: then the target stays.
+    /// Assigns a value that was read at an index; if the index is out of range, the target keeps its value.
     fn assign_in_range(&mut self, to: &Target, value: SlotId, index: &Operand, size: u64) {
         let width = index.width(self.b.program());
         let in_range: Operand = match index {

@@ -1,10 +1,10 @@
-//! Arithmetic of integers without bounds in numbers of bits that suffice.
+//! Arithmetic of unbounded integers, in widths that suffice.
 //!
-//! bmv2 computes with integers of any size and cuts the result where it is assigned. Two functions do the same with
-//! slots: [`Cx::modulo`] computes the low bits that are wanted of a sum, product, shift or mask from the low bits of its
-//! operands; [`Cx::exact`] computes the whole number, in as many bits as it can have. What must know its operands whole
-//! (comparisons, right shifts, quotients, saturation) asks for them exactly. The reference compiler masks each result to
-//! the width of its type, so hardly anything gets wider than that.
+//! bmv2 computes with integers of any size and truncates the result on assignment. Two functions do the same with
+//! slots. [`Cx::modulo`] computes the required low bits of a sum, product, shift or mask from the low bits of its
+//! operands. [`Cx::exact`] computes the whole number, in as many bits as it can have; operations that depend on whole
+//! operands (comparisons, right shifts, quotients, saturation) use it. The reference compiler masks each result to the
+//! width of its type, so hardly any value is wider than that.
 
 use super::Cx;
 use crate::model::{BinaryOp, Expr, Field, UnaryOp};
@@ -13,8 +13,9 @@ use ir::{BinOp, CastKind, HashAlgorithm, Op, Operand, UnOp};
 use num_bigint::{BigInt, Sign};
 use num_traits::Signed;
 
-/// Widest result of a shift by an amount that is known at run time only, if it is not cut: shifting by an amount of n bits may
-/// add 2^n - 1 bits, so each bit of the amount doubles the result. This allows amounts of 10 bits; wider ones are masked by p4c or by hand.
+/// Widest untruncated result of a left shift by an amount that is not constant, in bits. An amount of n bits may add
+/// 2^n - 1 bits, so each additional bit of the amount doubles the result. This limit allows amounts of 10 bits; wider
+/// ones are masked by p4c or in the source.
 const SHIFTED_BITS_MAX: u32 = 2048;
 
 /// A whole number: unsigned, or in two's complement.
@@ -30,7 +31,7 @@ impl Value {
     }
 }
 
-/// Bits of a hash.
+/// Width of a hash in bits.
 pub(super) fn hash_width(algorithm: HashAlgorithm, program: &ir::Program) -> u32 {
     match algorithm {
         HashAlgorithm::Calculation(id) => program.calculations[id.index()].function.width(),
@@ -42,14 +43,14 @@ pub(super) fn hash_width(algorithm: HashAlgorithm, program: &ir::Program) -> u32
     }
 }
 
-/// A number in as few bits as it takes.
+/// A number in as few bits as possible.
 fn constant(number: &BigInt) -> Value {
     let signed = number.is_negative();
     let width = (number.bits() as u32 + u32::from(signed)).max(1);
     Value { operand: Bits::from_bigint(width, number).into(), signed }
 }
 
-/// Bits of a mask, if the number can be one.
+/// The width of a number as a mask, and whether it is all ones; `None` if it is no mask.
 fn mask_bits(expr: &Expr) -> Option<(u32, bool)> {
     let Expr::Number(mask) = expr else { return None };
     if mask.sign() == Sign::Minus {
@@ -69,7 +70,7 @@ impl Cx<'_> {
         Value { operand: self.slot(field).into(), signed: self.m.field(field).signed }
     }
 
-    /// A value in a number of bits: extended by its sign, or cut.
+    /// A value in another width: sign- or zero-extended, or truncated.
     pub(super) fn resize(&mut self, value: &Value, width: u32) -> Operand {
         let from = self.width(&value.operand);
         match &value.operand {
@@ -82,7 +83,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Two values in one width and signedness.
+    /// Two values extended to a common width, with `more` additional bits, and to common signedness.
     fn common(&mut self, a: &Value, b: &Value, more: u32) -> (Operand, Operand, bool) {
         let signed = a.signed || b.signed;
         let needs = |cx: &Self, v: &Value| cx.width(&v.operand) + u32::from(signed && !v.signed);
@@ -94,7 +95,7 @@ impl Cx<'_> {
         self.b.bin(op, a, b).into()
     }
 
-    /// The low bits of an expression's value.
+    /// The low `width` bits of an expression's value.
     pub(super) fn modulo(&mut self, expr: &Expr, width: u32) -> Operand {
         let ring = |op: BinaryOp| match op {
             BinaryOp::Add => Some(BinOp::Add),
@@ -137,7 +138,7 @@ impl Cx<'_> {
         }
     }
 
-    /// The low bits of a value under a mask, which is a constant.
+    /// The low bits of a value under a constant mask.
     fn masked(&mut self, value: &Expr, mask: &Expr, width: u32) -> Operand {
         let (bits, all_ones) = mask_bits(mask).unwrap_or((1, false));
         let narrow = bits.min(width);
@@ -149,13 +150,14 @@ impl Cx<'_> {
         self.resize(&Value::unsigned(low), width)
     }
 
-    /// The whole value of an expression that is a number. One of too many bits is a fault, after which values mean nothing.
+    /// The whole value of a numeric expression. A value with too many bits is reported as an error, after which values
+    /// are meaningless.
     pub(super) fn exact(&mut self, expr: &Expr) -> Value {
         let nothing = Value::unsigned(Operand::new_const(1, 0));
         if self.gives_up() || !self.faults.is_empty() {
             return nothing;
         }
-        // Of operands within the limit, so it is twice that at most.
+        // The operands are within the limit, so the value has at most about twice as many bits.
         let value = self.exact_of(expr);
         let width = self.width(&value.operand);
         if width > lower::WIDTH_LIMIT {
@@ -220,7 +222,7 @@ impl Cx<'_> {
                 Value { operand: self.b.select(cond, then, other).into(), signed }
             }
             Expr::Binary(op, a, b) => self.exact_binary(*op, a, b),
-            // Booleans are no numbers, and neither are headers.
+            // Booleans and headers are no numbers.
             _ => Value::unsigned(Operand::new_const(1, 0)),
         }
     }
@@ -246,7 +248,7 @@ impl Cx<'_> {
                 Value { operand: self.binary(BinOp::Mul, a, b), signed }
             }
             BinaryOp::Div | BinaryOp::Mod => {
-                // Both are positive, or bmv2 stops.
+                // Both operands are positive; otherwise bmv2 stops.
                 let (a, b) = (self.exact(a), self.exact(b));
                 let (a, b, _) = self.common(&a, &b, 0);
                 Value::unsigned(self.binary(if op == BinaryOp::Div { BinOp::Div } else { BinOp::Mod }, a, b))
@@ -299,7 +301,7 @@ impl Cx<'_> {
         }
     }
 
-    /// The nearest number that fits a width.
+    /// The value clamped to the range of a width.
     pub(super) fn saturate(&mut self, value: Value, width: u32, signed: bool) -> Value {
         let (high, low) = match signed {
             true => ((BigInt::from(1) << (width - 1)) - 1, -(BigInt::from(1) << (width - 1))),
@@ -319,7 +321,7 @@ impl Cx<'_> {
         Value { operand: chosen, signed }
     }
 
-    /// An expression that is a boolean, as one bit.
+    /// A boolean expression as one bit.
     pub(super) fn boolean(&mut self, expr: &Expr) -> Operand {
         match expr {
             Expr::Bool(b) => Bits::from_bool(*b).into(),
@@ -412,7 +414,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Whether two headers are valid, of one type and have the same fields.
+    /// Whether two headers are both valid, and have the same type and fields.
     fn same_header(&mut self, a: &super::headers::HeaderRef, b: &super::headers::HeaderRef) -> Operand {
         use super::headers::HeaderRef;
         let first = |h: &HeaderRef| match h {
@@ -455,7 +457,7 @@ impl Cx<'_> {
         equal
     }
 
-    /// The unions that an expression may name, and the index that chooses.
+    /// The unions that an expression may name, and the index that selects one.
     fn unions_of(&mut self, expr: &Expr) -> (Vec<usize>, Option<Operand>) {
         match expr {
             Expr::Union(union) => (vec![*union], None),
@@ -467,17 +469,17 @@ impl Cx<'_> {
         }
     }
 
-    /// The index of a stack's last element; out of range if there is none.
+    /// The index of a stack's last element; out of range if the stack is empty.
     fn last_index(&mut self, next: ir::SlotId) -> Operand {
         self.b.bin(BinOp::Sub, next, Operand::new_const(32, 1)).into()
     }
 
-    /// An index of 32 bits; what does not fit is out of range.
+    /// An index in 32 bits; a value that does not fit becomes an index out of range.
     pub(super) fn index32(&mut self, expr: &Expr) -> Operand {
         self.bounded(expr, 32)
     }
 
-    /// An index of at most 64 bits; what does not fit them is no index of anything.
+    /// An index in at most 64 bits; a value that does not fit becomes an index out of range.
     pub(super) fn index(&mut self, expr: &Expr) -> Operand {
         let value = self.exact(expr);
         match self.width(&value.operand) {

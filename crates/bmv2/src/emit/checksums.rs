@@ -1,6 +1,6 @@
-//! Calculations, and the checksums that are verified behind the parser and updated before the deparser.
+//! Calculations, and the checksums that are verified after the parser and updated before the deparser.
 //!
-//! What a calculation reads of invalid headers is left out of its input.
+//! Fields of invalid headers are omitted from a calculation's input.
 
 use super::{Cx, Role};
 use crate::model::{Checksum, Expr, Field, Input};
@@ -10,9 +10,9 @@ use ir::{BinOp, HashAlgorithm, Mark, Op, Operand, SlotId, StageKind};
 /// A piece of a calculation's input.
 struct Piece {
     value: Operand,
-    /// Bits, where that depends on the packet.
+    /// Its length in bits, if that depends on the packet.
     length: Option<SlotId>,
-    /// The header that must be valid.
+    /// The header that must be valid for the piece to count.
     header: Option<usize>,
 }
 
@@ -67,13 +67,13 @@ impl Cx<'_> {
         stage
     }
 
-    /// Tells the tracer which checksum begins.
+    /// Marks the beginning of a checksum for the tracer.
     fn mark_checksum(&mut self, checksum: &Checksum, update: bool) {
         self.stand_at(checksum.place);
         self.b.emit(Op::Mark(Mark::Checksum { name: checksum.name.clone(), update }));
     }
 
-    /// Runs `f` where a condition holds; without one, always.
+    /// Runs `f` where a condition holds; without a condition, always.
     fn when_holds(&mut self, condition: Option<&Expr>, f: impl FnOnce(&mut Self)) {
         let Some(condition) = condition else { return f(self) };
         let (then, done) = (self.b.block(""), self.b.block(""));
@@ -136,7 +136,7 @@ impl Cx<'_> {
         let dst = self.b.local("hash", width);
         match headers.as_slice() {
             [] => self.emit_hash(algorithm, pieces, payload, dst, base, max),
-            // All of one header: with it, or without any of it.
+            // All pieces depend on one header: the input either has all of them or none.
             [header] => {
                 let valid = self.headers[*header].valid();
                 let without: Vec<Piece> = pieces
@@ -159,7 +159,8 @@ impl Cx<'_> {
         dst.into()
     }
 
-    /// Pieces with those of invalid headers left out: as zeros where these do not count, else with no bits.
+    /// Omits the pieces of invalid headers: they become zeros where the algorithm ignores zeros, and else have length
+    /// zero.
     fn left_out(&mut self, algorithm: HashAlgorithm, pieces: Vec<Piece>) -> Vec<Piece> {
         let program = self.b.program();
         let mut whole_words = true;

@@ -1,7 +1,7 @@
-//! Pipelines: a block for each node; and the tables' declarations.
+//! Lowers pipelines, with a block for each node, and declares tables.
 //!
-//! Digests of learn lists are sent at the end of ingress, with the values that fields have then; of several
-//! requests the last one counts.
+//! Digests of learn lists are sent at the end of ingress, with the values that fields have then; of several requests
+//! the last one counts.
 
 use super::actions::Exit;
 use super::{Cx, Role};
@@ -20,11 +20,11 @@ use std::collections::HashMap;
 pub(super) struct TableIds {
     pub table: TableId,
     pub counter: Option<ExternId>,
-    /// Whether an action that does nothing was added behind the table's own, to be the default one.
+    /// Whether an action that does nothing was added after the table's own, as its default.
     pub added_default: bool,
 }
 
-/// The tables of a value set: of its members, and of those under each mask.
+/// The tables of a value set: one of its members, and one of the members under each mask.
 #[derive(Debug)]
 pub(super) struct SetTables {
     pub whole: TableId,
@@ -46,7 +46,7 @@ impl Cx<'_> {
                 }
             }
         }
-        // Direct counters of tables that are not there are not used either.
+        // Direct counters of tables that do not exist are not used either.
         for (meter, id) in m.meters.iter().zip(self.meters.clone()) {
             let of_table = self.b.program().tables.iter().position(|t| t.direct.contains(&id));
             if let (true, Some(table)) = (meter.direct, of_table)
@@ -57,7 +57,8 @@ impl Cx<'_> {
         }
     }
 
-    /// The action of the control plane: copies that the compiler made for their tables are one, others of its name are numbered.
+    /// The control plane's action: copies that the compiler made for their tables are merged, and other actions of the
+    /// same name get numbered names.
     fn action_id<'m>(
         &mut self,
         ids: &mut HashMap<&'m str, Vec<ir::ActionId>>,
@@ -77,7 +78,7 @@ impl Cx<'_> {
         made
     }
 
-    /// An action that does nothing, for tables whose default is to do that.
+    /// An action that does nothing, for tables with that default.
     fn nothing(&mut self, ids: &mut HashMap<&str, Vec<ir::ActionId>>) -> ir::ActionId {
         let same = ids.entry("NoAction").or_default();
         let program = self.b.program();
@@ -116,7 +117,7 @@ impl Cx<'_> {
         let needs_priority = table.keys.iter().any(|k| k.kind.needs_priority());
         let mut entries = Vec::new();
         for entry in table.entries.iter().flatten() {
-            // The smallest number wins there, the highest here.
+            // The lowest number has the highest priority in bmv2, the highest number in the IR.
             let lowest = table.entries.iter().flatten().map(|e| e.priority).max().unwrap_or(0);
             let priority = i32::try_from(lowest - entry.priority).unwrap_or(i32::MAX - 1) + 1;
             let call = ActionCall { action: entry.action as u32, args: entry.args.clone() };
@@ -169,7 +170,7 @@ impl Cx<'_> {
             None => None,
         };
         let counter = counter.filter(|c| {
-            // Another table may claim the same one.
+            // Another table may have claimed it already.
             matches!(self.b.program().externs[c.index()].kind, ExternKind::Counter { direct: None, .. })
         });
         if let Some(counter) = counter {
@@ -229,7 +230,7 @@ impl Cx<'_> {
     }
 }
 
-/// The model, with its own lifetime.
+/// Access to the model with its own lifetime.
 pub(super) trait HasModel<'m> {
     fn model(&self) -> &'m crate::model::Model;
 }
@@ -249,7 +250,7 @@ impl Cx<'_> {
             _ => ("ingress", &m.ingress),
         };
         let stage = self.open(role, name, StageKind::Control);
-        // Queues have the numbers of their priorities.
+        // Queues are numbered like their priorities.
         if let (Role::Egress, Some(qid), Some(priority)) = (role, self.standard("qid"), self.standard("priority")) {
             let width = self.b.program().width(qid);
             let queue = self.b.resize_u(width, priority);
@@ -319,7 +320,7 @@ impl Cx<'_> {
         stage
     }
 
-    /// Branches on a condition, with a branch for each part of `and`, `or` and `not`.
+    /// Branches on a condition, with a branch for each operand of `and`, `or` and `not`.
     pub(super) fn branch_on(&mut self, condition: &Expr, then: BlockId, other: BlockId) {
         match condition {
             Expr::Unary(UnaryOp::Not, a) => self.branch_on(a, other, then),
@@ -379,7 +380,7 @@ impl Cx<'_> {
                 });
             }
         }
-        // Behind the actions: what their table leads to.
+        // After the actions: the successors of their table.
         let by_hit = match &table.next {
             Next::HitMiss(..) => Some(self.b.block("")),
             Next::Actions(..) => None,

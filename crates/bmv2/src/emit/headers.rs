@@ -1,9 +1,9 @@
-//! Headers, stacks and unions: their slots, and everything that writes them.
+//! Headers, stacks and unions: their slots, and all code that writes them.
 //!
-//! This is the only file that writes slots of headers. Writes to fields of headers that are not loose go nowhere while
-//! the header is invalid, so the IR's rule (zeros in invalid headers) holds.
+//! Only this file writes slots of headers. Writes to fields of a header that is not loose have no effect while it is
+//! invalid, so the IR's rule (invalid headers have zeros) holds.
 //!
-//! Stacks follow bmv2 as it is built by default: `push` and `pop` move all elements, and what becomes free is invalid.
+//! Stacks behave as in bmv2's default build: `push` and `pop` move all elements, and vacated elements become invalid.
 
 use super::arithmetic::Value;
 use super::{Cx, Role};
@@ -12,7 +12,7 @@ use base::Bits;
 use ir::{BinOp, FieldWidth, HeaderId, Mark, Op, Operand, SlotId, SlotKind, StageKind};
 use lower::simple_switch::PacketHeader;
 
-/// Where a field is.
+/// The slots of a field.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FieldSlots {
     pub slot: SlotId,
@@ -20,13 +20,13 @@ pub(super) struct FieldSlots {
     pub length: Option<SlotId>,
 }
 
-/// Where a header is.
+/// The slots of a header.
 #[derive(Clone, Debug)]
 pub(super) struct HeaderSlots {
     pub fields: Vec<FieldSlots>,
-    /// None for metadata, which is always valid.
+    /// `None` for metadata, which is always valid.
     pub valid: Option<SlotId>,
-    /// The IR's header; of a loose one, for the wire only.
+    /// The IR's header; for a loose header it serves extraction and emission only.
     pub wire: Option<HeaderId>,
     pub loose: bool,
 }
@@ -36,7 +36,7 @@ impl HeaderSlots {
         self.valid.map_or(Bits::from_bool(true).into(), Operand::Slot)
     }
 
-    /// Validity and all slots of fields.
+    /// The validity, and the slots of all fields.
     pub fn followed(&self) -> Option<(SlotId, Vec<SlotId>)> {
         Some((self.valid?, self.fields.iter().flat_map(|f| [Some(f.slot), f.length]).flatten().collect()))
     }
@@ -46,7 +46,7 @@ impl HeaderSlots {
 #[derive(Clone, Debug)]
 pub(super) enum HeaderRef {
     Known(usize),
-    /// One of several, by an index of 32 bits; none if it is out of range.
+    /// One of several, selected by an index of 32 bits; none if that is out of range.
     Indexed(Vec<usize>, Operand),
 }
 
@@ -125,7 +125,7 @@ impl Cx<'_> {
         self.headers.iter().filter_map(of).collect()
     }
 
-    /// Headers of which one is valid at most.
+    /// The other members of the header's union, of which at most one is valid.
     fn siblings(&self, header: usize) -> Vec<usize> {
         let union = self.m.headers[header].union;
         union.map_or(Vec::new(), |u| self.m.unions[u].members.iter().copied().filter(|h| *h != header).collect())
@@ -144,7 +144,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Makes a header valid. What it had in its fields while it was invalid is gone if `reset`.
+    /// Makes a header valid. With `reset`, values that its fields had while it was invalid are cleared.
     pub(super) fn add(&mut self, header: usize, reset: bool) {
         let slots = self.headers[header].clone();
         let Some(valid) = slots.valid else { return };
@@ -176,19 +176,19 @@ impl Cx<'_> {
         self.land(done);
     }
 
-    /// Copies a header of the same type, or makes it invalid.
+    /// Copies a header of the same type; an invalid source makes the target invalid.
     pub(super) fn copy(&mut self, to: usize, from: usize) {
         if to == from || self.gives_up() {
             return;
         }
         let (a, b) = (self.headers[to].clone(), self.headers[from].clone());
         let Some(valid) = a.valid else {
-            // Metadata are always there, and stay if what is copied is not.
+            // Metadata are always valid, and keep their values if the source is invalid.
             return self
                 .when(b.valid(), |cx| a.fields.iter().zip(&b.fields).for_each(|(x, y)| cx.b.mov(x.slot, y.slot)));
         };
         if !a.loose && !b.loose && self.m.headers[to].union.is_none() {
-            // Fields of an invalid one are zero on both sides.
+            // Fields of an invalid header are zero on both sides.
             for (x, y) in a.fields.iter().zip(&b.fields) {
                 self.b.mov(x.slot, y.slot);
                 if let (Some(x), Some(y)) = (x.length, y.length) {
@@ -228,7 +228,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Moves the elements of a stack by a number of places.
+    /// Moves the elements of a stack by `by` positions.
     pub(super) fn shift(&mut self, stack: StackRef, by: usize, push: bool) {
         let m = self.m;
         let (size, next) = match stack {
@@ -264,7 +264,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Fills a header from the packet; the bits are there.
+    /// Fills a header from the packet, which must have enough bits.
     pub(super) fn extract(&mut self, header: usize, varbit_bits: Option<Operand>) {
         for sibling in self.siblings(header) {
             self.remove(sibling);
@@ -284,7 +284,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Assigns a number to a field: what does not fit is cut off, or the nearest number that fits is taken.
+    /// Assigns a number to a field: truncated, or clamped if the field is saturating.
     pub(super) fn assign_field(&mut self, field: Field, value: &Expr) {
         let value = self.fitted(field, value);
         self.write(field, value);
@@ -352,7 +352,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Tells traces that the index of a stack is out of range.
+    /// Marks for traces that the index of a stack is out of range.
     fn mark_beyond(&mut self, headers: &[usize]) {
         let m = self.m;
         let has = |elements: &[usize]| headers.first().is_some_and(|first| elements.contains(first));
@@ -363,7 +363,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Tells traces whether an index of a stack that is read is out of range.
+    /// Marks for traces if an index of a stack that is read is out of range.
     fn check_index(&mut self, headers: &[usize], index: &Operand) {
         let size = headers.len() as u64;
         match index {
@@ -399,7 +399,7 @@ impl Cx<'_> {
         }
     }
 
-    /// A value of each of several headers, chosen by an index of 32 bits; zero where it is out of range.
+    /// One of several headers' values, selected by an index of 32 bits; zero if that is out of range.
     pub(super) fn choose(&mut self, index: &Operand, values: Vec<Operand>) -> Operand {
         let width = values.first().map_or(1, |v| v.width(self.b.program()));
         let mut chosen = Operand::new_const(width, 0);

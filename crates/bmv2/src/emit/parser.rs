@@ -1,7 +1,7 @@
-//! The parser: a block for each state, a check before whatever needs bits of the packet.
+//! Lowers the parser: a block for each state, and a check before each operation that needs bits of the packet.
 //!
-//! An exception (no bits left, a stack that is full, `verify`) ends the parser; what was extracted before stays. It sets
-//! `parser_error`, which has the value of `NoError` otherwise: 0, or 1 in what p4c wrote at first.
+//! An exception (too few bits, a full stack, `verify`) ends the parser; headers that were extracted remain. It sets
+//! `parser_error`, which otherwise has the value of `NoError`: 0, or 1 in the output of old versions of p4c.
 
 use super::{Cx, Role};
 use crate::headers::CORE_ERRORS;
@@ -9,7 +9,7 @@ use crate::model::{Expr, ExtractTo, KeyPart, ParserOp, ParserValue, State, Trans
 use base::Bits;
 use ir::{BinOp, BlockId, Mark, Op, Operand, StageKind};
 
-/// More bits than any packet has: frames end at 65,344 bytes.
+/// More bits than any packet has: frames have at most 65,344 bytes.
 const BITS_MAX: u128 = 1 << 24;
 
 impl Cx<'_> {
@@ -48,7 +48,7 @@ impl Cx<'_> {
         stage
     }
 
-    /// The block that sets an error (`None`: leaves it) and ends the parser.
+    /// The block that sets an error (`None`: leaves it unchanged) and ends the parser.
     fn fail_block(&mut self, error: Option<u32>) -> BlockId {
         if let Some(block) = self.fail_blocks.get(&error) {
             return *block;
@@ -59,7 +59,7 @@ impl Cx<'_> {
         block
     }
 
-    /// Goes on where a condition holds; else the parser ends with an error of the core library.
+    /// Continues where a condition holds; otherwise the parser ends with an error of the core library.
     fn fail_unless(&mut self, cond: impl Into<Operand>, error: &str) {
         let cond = cond.into();
         if matches!(&cond, Operand::Const(c) if c.is_true()) {
@@ -116,7 +116,7 @@ impl Cx<'_> {
         }
     }
 
-    /// A number of bits of the packet: whole bytes, and not more than a packet can have.
+    /// A number of bits of the packet, in 32 bits. The parser fails unless it is whole bytes and a packet can be as long.
     fn amount(&mut self, bits: &Expr) -> Operand {
         let bits = self.index(bits);
         let width = bits.width(self.b.program());
@@ -215,7 +215,7 @@ impl Cx<'_> {
         self.b.switch_to(done);
     }
 
-    /// Fails unless a header can be extracted; the bits of its varbit field.
+    /// Fails unless a header can be extracted; returns the bits of its varbit field.
     fn room_for(&mut self, header: usize, length: Option<&Expr>) -> Option<Operand> {
         let ty = self.m.header_type(header);
         let fixed: u32 = ty.fields.iter().filter(|f| !f.varbit).map(|f| f.width).sum();
@@ -257,7 +257,7 @@ impl Cx<'_> {
         Some(bits)
     }
 
-    /// Transitions are tried in order. A run of plain values is one switch.
+    /// Lowers transitions, which are tried in order. A sequence of exact values becomes one switch.
     fn transitions(&mut self, state: &State, target: &dyn Fn(Option<usize>) -> BlockId) {
         let default = target(state.default);
         if state.key.is_empty() || state.transitions.is_empty() {
@@ -351,7 +351,7 @@ impl Cx<'_> {
         self.b.jump(default);
     }
 
-    /// The parts of a key as those of a value set, which may be divided otherwise.
+    /// The parts of a key regrouped as those of a value set, which may be divided otherwise.
     fn set_keys(&mut self, set: usize, parts: &[Operand]) -> Vec<Operand> {
         let m = self.m;
         let wanted = &m.value_sets[set].parts;

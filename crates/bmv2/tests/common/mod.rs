@@ -1,12 +1,12 @@
-//! Small programs in bmv2's JSON, made here piece by piece, and scripts that run on all engines.
+//! Small programs in bmv2's JSON, assembled from pieces, and scripts that run on all engines.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use datapath::{EngineKind, Local};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Headers `h` (a: 8, b: 8, c: 16 bits) and `g` (x: 8, y: 8), a stack `s` of three (t: 8), metadata `m`; the parser
-/// extracts `h`, and the deparser emits everything.
+/// A base program: headers `h` (a: 8, b: 8, c: 16 bits) and `g` (x: 8, y: 8), a stack `s` of three (t: 8), metadata
+/// `m`; the parser extracts `h`, and the deparser emits everything.
 pub fn base() -> Value {
     let standard = json!([
         ["ingress_port", 9, false],
@@ -106,7 +106,7 @@ pub fn to_port(port: u32) -> Value {
     assign(field("standard_metadata", "egress_spec"), hex(&format!("0x{port:x}")))
 }
 
-/// A program whose ingress is one action of these primitives.
+/// A program whose ingress is one action with these primitives.
 pub fn doing(calls: Value) -> Value {
     let mut program = base();
     program["actions"] = json!([{"name": "act", "id": 0, "runtime_data": [], "primitives": calls}]);
@@ -115,7 +115,7 @@ pub fn doing(calls: Value) -> Value {
     program
 }
 
-/// A table that calls one action.
+/// A table without a key that calls one action.
 pub fn keyless(name: &str, id: u32, action: &str, action_id: u32) -> Value {
     json!({
         "name": name, "id": id, "key": [], "match_type": "exact", "type": "simple", "max_size": 1024,
@@ -131,7 +131,7 @@ pub fn compile(program: &Value) -> bmv2::Compiled {
     bmv2::compile(&serde_json::to_string_pretty(program).unwrap(), "test.json", "test")
 }
 
-/// The program, which must compile.
+/// The compiled program; panics if it is refused.
 pub fn accepted(program: &Value) -> bmv2::Compiled {
     let compiled = compile(program);
     let text: Vec<String> = compiled.diagnostics.iter().map(|d| d.render(&compiled.sources, false)).collect();
@@ -139,7 +139,7 @@ pub fn accepted(program: &Value) -> bmv2::Compiled {
     compiled
 }
 
-/// Runs a script on the interpreter, with raw and optimised IR, and as machine code, also staged.
+/// Runs a script on the interpreter, with raw and optimised IR, and as machine code, including the staged strategy.
 pub fn run(program: &Value, script: &str) {
     let raw = accepted(program).program.unwrap();
     let mut optimised = raw.clone();

@@ -1,4 +1,4 @@
-//! What each operation does.
+//! Execution of operations.
 
 use super::Machine;
 use crate::hash;
@@ -142,12 +142,12 @@ impl Machine<'_> {
         }
     }
 
-    /// The length that an operation gives, or the packet's.
+    /// The length in bytes that an operation specifies, or else the packet's.
     fn given_length(&self, bytes: &Option<Operand>) -> u64 {
         bytes.as_ref().map_or(self.length, |bytes| self.number(bytes))
     }
 
-    /// The colour that an operation gives; green if it gives none.
+    /// The colour that an operation specifies, or else green.
     fn colour(&self, before: &Option<Operand>) -> Colour {
         match before.as_ref().map_or(0, |before| self.number(before)) {
             0 => Colour::Green,
@@ -156,7 +156,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Counters, meters, registers.
+    /// Operations on counters, meters and registers.
     fn stateful(&mut self, inst: &Inst) {
         let span = inst.span;
         match &inst.op {
@@ -217,7 +217,7 @@ impl Machine<'_> {
             Op::RegisterWrite { register, index, src } => {
                 let (index, value) = (self.number(index), self.value(src));
                 self.note_extern(span, *register, || Use::Write { index, value: value.clone() });
-                // Out of range writes nothing; there is no other way this can be refused.
+                // A write out of range has no effect; no other error is possible.
                 let _ = self.state.register_set(*register, index, &value);
             }
             _ => unreachable!("called for stateful externs only"),
@@ -228,7 +228,7 @@ impl Machine<'_> {
         self.slots[slot.index()].to_u64().unwrap_or(0)
     }
 
-    /// An instruction for the message of a failed assertion.
+    /// The text of an instruction, for the message of a failed assertion.
     fn text(&self, inst: &Inst) -> String {
         op_text(self.program, &inst.op)
     }
@@ -259,7 +259,7 @@ impl Machine<'_> {
         assert!(offset.is_multiple_of(8), "{offset} bits are no whole bytes: {}", self.text(inst));
         self.frame.advance(offset);
         self.note(inst.span, |_| Event::Extract { header: header.name.clone(), offset: start, fields });
-        // The fields are told by the step above; single changes would repeat them.
+        // The step above shows the fields; individual changes would repeat them.
         for (slot, value) in changes {
             self.slots[slot.index()] = value;
         }
@@ -316,7 +316,7 @@ impl Machine<'_> {
         let data = self.matched_args.len() as u128;
         let values = [(1, u128::from(hit)), (32, action.action.into()), (64, entry.into()), (64, data)];
         for (slot, (width, value)) in dst.into_iter().zip(values) {
-            // Handles and the like are told by the step above.
+            // The step above shows the result of the lookup.
             self.slots[slot.index()] = Bits::new(width, value);
         }
         self.told = [Some(dst[1]), None];
@@ -343,7 +343,7 @@ impl Machine<'_> {
         self.set(inst.span, *dst, value);
     }
 
-    /// Puts each argument, in decimal, at its `{}`; arguments too many go to the end.
+    /// Formats arguments in decimal, one for each `{}`; excess arguments are appended.
     fn format(&self, format: &str, args: &[Operand]) -> String {
         let mut args = args.iter().map(|o| self.value(o).to_biguint().to_string());
         let mut text = String::new();

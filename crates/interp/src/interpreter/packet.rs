@@ -1,14 +1,14 @@
-//! The frame: a cursor for the parser, an output for the deparser.
+//! The frame: a cursor for the parser, and an output buffer for the deparser.
 
 use base::Bits;
 
-/// A packet's bytes and how far they are consumed.
+/// A packet's bytes, and the parser's position.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     bytes: Vec<u8>,
-    /// In bits; a multiple of 8 between instructions.
+    /// Position in bits; a multiple of 8 between instructions.
     cursor: u64,
-    /// What the deparser has emitted.
+    /// The bytes that the deparser has emitted.
     emitted: Vec<u8>,
     truncate: Option<u64>,
 }
@@ -18,12 +18,12 @@ impl Frame {
         Frame { bytes: bytes.to_vec(), cursor: consumed as u64 * 8, emitted: Vec::new(), truncate: None }
     }
 
-    /// A parser starts at the first byte.
+    /// Moves the cursor to the first byte, where a parser starts.
     pub fn rewind(&mut self) {
         self.cursor = 0;
     }
 
-    /// Bytes behind which the payload begins.
+    /// Number of consumed bytes; the payload follows.
     pub fn consumed(&self) -> usize {
         (self.cursor / 8) as usize
     }
@@ -32,12 +32,12 @@ impl Frame {
         self.bytes.get(self.consumed()..).unwrap_or(&[])
     }
 
-    /// Whether `bits` bits, rounded up to whole bytes, are left.
+    /// Whether `bits` bits, rounded up to whole bytes, remain.
     pub fn has_bits(&self, bits: u64) -> bool {
         bits.div_ceil(8) <= self.payload().len() as u64
     }
 
-    /// The bits at an offset behind the cursor; they must be there.
+    /// The `width` bits at bit `offset` behind the cursor, which must exist.
     pub fn peek(&self, offset: u64, width: u32) -> Bits {
         let start = self.cursor + offset;
         let end = start + u64::from(width);
@@ -46,27 +46,27 @@ impl Frame {
         Bits::from_bytes_be(bytes.len() as u32 * 8, bytes).lshr(behind).resize_u(width)
     }
 
-    /// Moves the cursor; the bits must be there.
+    /// Advances the cursor by `bits` bits, which must exist.
     pub fn advance(&mut self, bits: u64) {
         self.cursor += bits;
     }
 
-    /// Appends to the output.
+    /// Appends bytes to the output.
     pub fn emit(&mut self, bytes: &[u8]) {
         self.emitted.extend_from_slice(bytes);
     }
 
-    /// Cuts the output when the deparser ends. The last call counts.
+    /// Truncates the output to `bytes` bytes when the deparser ends. The last call applies.
     pub fn truncate(&mut self, bytes: u64) {
         self.truncate = Some(bytes);
     }
 
-    /// Whether more was emitted than a deparser may.
+    /// Whether more than [`ir::EMITTED_BYTES_MAX`] bytes have been emitted.
     pub fn has_emitted_too_much(&self) -> bool {
         self.emitted.len() > ir::EMITTED_BYTES_MAX as usize
     }
 
-    /// The deparser ends: the emitted headers and the payload become the frame. How long it was before it was cut.
+    /// Ends the deparser: emitted headers and payload become the frame. Returns its length in bytes before truncation.
     pub fn deparse(&mut self) -> usize {
         let mut bytes = std::mem::take(&mut self.emitted);
         let emitted = bytes.len();

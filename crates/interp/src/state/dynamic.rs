@@ -1,6 +1,7 @@
-//! Tables that packets write: the reference for `tables::exact::dynamic`.
+//! Tables that packets modify: the reference for `tables::exact::dynamic`.
 //!
-//! Time goes in ticks (`abi::entry::TICK_US`) and ends in steps (`ir::Dynamic::step_ticks`), as it does there.
+//! As there, time is measured in ticks (`abi::entry::TICK_US`), and entries expire at multiples of a step
+//! (`ir::Dynamic::step_ticks`).
 
 use super::table::Installed;
 use super::{Content, State};
@@ -13,13 +14,13 @@ use ir::{Dynamic, Expiry};
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// The beginning of the tick.
+/// The start of the current tick, in microseconds.
 pub(super) fn tick(now_us: u64) -> u64 {
     now_us / TICK_US * TICK_US
 }
 
 impl Installed {
-    /// Whether an entry's time is over, in a table whose time goes in steps of so many ticks.
+    /// Whether an entry's timeout has expired, in a table that checks timeouts every `step` ticks.
     fn is_over(&self, step: u64, now_us: u64) -> bool {
         let timeout = (self.entry.idle_timeout_ns.div_ceil(NS_PER_MS) * 1000).div_ceil(TICK_US);
         let began = self.last_hit_us.max(self.told_us) / TICK_US;
@@ -28,13 +29,13 @@ impl Installed {
 }
 
 impl State {
-    /// The time that a new entry of a table gets.
+    /// The timestamp in µs of a new entry of a table.
     pub(super) fn stamp(&self, content: &Content, table: TableId) -> u64 {
         let is_dynamic = self.program.tables[table.index()].dynamic.is_some();
         if is_dynamic { tick(content.now_us) } else { content.now_us }
     }
 
-    /// The timeout with a number, in nanoseconds.
+    /// The timeout of an expire time profile, in nanoseconds.
     fn timeout_ns(dynamic: &Dynamic, number: u64) -> Option<u64> {
         if dynamic.expiry == Expiry::Never {
             return Some(0);
@@ -43,7 +44,7 @@ impl State {
         Some(u64::from(*ms) * NS_PER_MS)
     }
 
-    /// Adds an entry, or changes the one that is there (`ir::Op::AddEntry`); whether that was done.
+    /// Adds an entry or, with `replace`, modifies an existing one (`ir::Op::AddEntry`). Returns whether it succeeded.
     pub fn add_entry(&self, table: TableId, keys: &[Bits], call: ActionCall, expire: u64, replace: bool) -> bool {
         let described = &self.program.tables[table.index()];
         let Some(dynamic) = &described.dynamic else { return false };
@@ -79,7 +80,7 @@ impl State {
         true
     }
 
-    /// Begins an entry's time anew (`ir::Op::RestartTimer`).
+    /// Restarts an entry's timer (`ir::Op::RestartTimer`).
     pub fn restart_timer(&self, table: TableId, entry: u64, expire: Option<u64>) {
         let Some(dynamic) = &self.program.tables[table.index()].dynamic else { return };
         let timeout_ns = match expire.map(|number| Self::timeout_ns(dynamic, number)) {
@@ -94,7 +95,7 @@ impl State {
         installed.entry.idle_timeout_ns = timeout_ns.unwrap_or(installed.entry.idle_timeout_ns);
     }
 
-    /// Looks at all entries that have timeouts.
+    /// Checks the timeouts of all entries.
     pub(super) fn expire_all(&self) {
         let mut content = self.lock();
         let Content { tables, expired, dynamic_counts, now_us, .. } = &mut *content;

@@ -1,26 +1,25 @@
-//! Action profiles and selectors: members, groups, and which member of a group a packet gets.
+//! Action profiles and selectors: members, groups, and the selection of a group's member for a packet.
 //!
-//! The choice is a function of the hash alone; a group that draws at random has the numbers of a sequence of its own instead.
-//! The group's members whose watch port is up (a port that nobody has
-//! spoken of is up) stand in the group's order, each as often as its weight says; the one at position
-//! `hash mod (sum of those weights)` is chosen. A group without such members chooses none, and the lookup counts as a
-//! miss.
+//! The choice depends only on the hash, except in groups that draw at random, which use a sequence of random numbers
+//! instead. The eligible members are those whose watch port is up (the default for a port), in the group's order, each
+//! repeated as often as its weight. The member at position `hash mod (sum of the weights)` is selected. If there is no
+//! eligible member, none is selected, and the lookup is a miss.
 
 use abi::StateError;
 use base::entry::{ActionCall, GroupMember};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A group as installed.
+/// An installed group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Group {
     pub members: Vec<GroupMember>,
     pub max_size: u32,
-    /// Of a group that draws at random, how often it did.
+    /// For a group that draws at random, the number of draws so far.
     pub drawn: Option<u64>,
 }
 
 impl Group {
-    /// What chooses a member: the hash, or the next number of the group's sequence, which is SplitMix64 from 0 on.
+    /// The number that selects a member: the hash, or the next random number of the group (SplitMix64 from state 0).
     pub fn choice(&mut self, hash: u64) -> u64 {
         let Some(drawn) = &mut self.drawn else { return hash };
         *drawn += 1;
@@ -35,13 +34,13 @@ impl Group {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Profile {
     pub size: u64,
-    /// Whether it has groups.
+    /// Whether it can have groups.
     pub selector: bool,
     pub members: BTreeMap<u32, ActionCall>,
     pub groups: BTreeMap<u32, Group>,
 }
 
-/// Position of the chosen member, as the text above says.
+/// The selected member, as described at the top of the file; `None` if no member is eligible.
 pub fn choose(members: &[GroupMember], down: &BTreeSet<u32>, hash: u64) -> Option<u32> {
     let live = || members.iter().filter(|m| m.watch_port.is_none_or(|port| !down.contains(&port)));
     let total: u64 = live().map(|m| u64::from(m.weight)).sum();
@@ -60,7 +59,10 @@ impl Profile {
         Profile { size, selector, members: BTreeMap::new(), groups: BTreeMap::new() }
     }
 
-    /// Whether there is room for a member of this number.
+    /// Checks that a new member with this id can be inserted; `leaving` members are about to be removed.
+    ///
+    /// # Errors
+    /// [`StateError::Exists`] if the id is in use, [`StateError::Full`] if there is no room.
     pub fn check_new_member(&self, id: u32, leaving: usize) -> Result<(), StateError> {
         if self.members.contains_key(&id) {
             return Err(StateError::Exists);
@@ -76,7 +78,10 @@ impl Profile {
         Ok(())
     }
 
-    /// Whether tables refer to the member is the caller's question.
+    /// Deletes a member that is in no group. The caller checks that no table refers to it.
+    ///
+    /// # Errors
+    /// [`StateError::InUse`] if it is in a group, [`StateError::NotFound`] if it does not exist.
     pub fn member_delete(&mut self, id: u32) -> Result<(), StateError> {
         if self.groups.values().any(|g| g.members.iter().any(|m| m.member == id)) {
             return Err(StateError::InUse);
@@ -112,7 +117,10 @@ impl Profile {
         Ok(())
     }
 
-    /// Whether tables refer to the group is the caller's question.
+    /// Deletes a group. The caller checks that no table refers to it.
+    ///
+    /// # Errors
+    /// [`StateError::NotFound`] if it does not exist.
     pub fn group_delete(&mut self, id: u32) -> Result<(), StateError> {
         self.groups.remove(&id).map(drop).ok_or(StateError::NotFound)
     }

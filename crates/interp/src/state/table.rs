@@ -1,7 +1,7 @@
-//! A match-action table as a list that is scanned: the reference for every match engine.
+//! A match-action table as a list that is scanned linearly: the reference for all match engines.
 //!
-//! Which entry wins is told in `base::entry`. Two entries are the same if keys and priority are equal; two entries of a
-//! table whose kinds need no priority are the same if their keys are.
+//! `base::entry` defines which entry wins. Two entries are the same if their keys and priorities are equal; in a table
+//! whose match kinds need no priority, if their keys are equal.
 
 use crate::meter::MeterCell;
 use abi::StateError;
@@ -10,14 +10,14 @@ use base::entry::{CounterValue, EntryAction, KeyMatch, TableEntry};
 use base::ids::ExternId;
 use std::collections::BTreeMap;
 
-/// An installed entry with what lies beside it.
+/// An installed entry with its direct resources.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Installed {
-    /// Never used twice in a table: what `Apply` gives as handle. 0 is the default entry's.
+    /// The handle that `Apply` returns, never reused in a table; 0 for the default entry.
     pub serial: u64,
     pub entry: TableEntry,
     pub last_hit_us: u64,
-    /// When the control plane was told that it is idle.
+    /// Time in µs of the last idle notification to the control plane.
     pub told_us: u64,
     pub counters: BTreeMap<ExternId, CounterValue>,
     pub meters: BTreeMap<ExternId, MeterCell>,
@@ -29,19 +29,19 @@ impl Installed {
     }
 }
 
-/// A table's entries in the order of their insertion, and its default action.
+/// A table's entries in order of insertion, and its default action.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct LinearTable {
     pub size: u64,
     pub installed: Vec<Installed>,
     pub default: EntryAction,
-    /// What lies beside the default entry; its action is `default`.
+    /// The direct resources of the default entry; its action is `default`.
     beside_default: Installed,
     last_serial: u64,
     by_priority: bool,
 }
 
-/// Whether a key field accepts a value.
+/// Whether a key field matches a value.
 pub fn field_matches(field: &KeyMatch, value: &Bits) -> bool {
     match field {
         KeyMatch::Exact(v) => v == value,
@@ -80,7 +80,7 @@ impl LinearTable {
             by_priority: table.keys.iter().any(|k| k.kind.needs_priority()),
         };
         for entry in &table.entries {
-            // One that an earlier one hides for good is not there.
+            // An entry that an earlier one shadows completely is not installed.
             if linear.position(&entry.key, entry.priority).is_none() {
                 linear.push(entry.clone(), 0);
             }
@@ -88,7 +88,7 @@ impl LinearTable {
         linear
     }
 
-    /// Replaces everything.
+    /// Replaces all entries and the default action.
     pub fn load(&mut self, entries: Vec<TableEntry>, default: EntryAction, now_us: u64) {
         self.installed.clear();
         self.default = default;
@@ -100,7 +100,7 @@ impl LinearTable {
         self.installed.push(Installed::new(self.last_serial, entry, now_us));
     }
 
-    /// The entry that wins for a key.
+    /// The winning entry for a key.
     pub fn lookup(&mut self, key: &[Bits]) -> Option<&mut Installed> {
         let mut best: Option<usize> = None;
         for (i, candidate) in self.installed.iter().enumerate() {
@@ -129,7 +129,7 @@ impl LinearTable {
         }
     }
 
-    /// What lies beside the default entry.
+    /// The direct resources of the default entry.
     pub fn beside_default(&mut self) -> &mut Installed {
         &mut self.beside_default
     }

@@ -1,4 +1,4 @@
-//! Programs from text, packets from hexadecimal digits.
+//! Helpers: programs from IR text, and packets from hexadecimal digits.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -6,7 +6,7 @@ use interp::{Interp, Outcome, SeededHost, Trace};
 use ir::{EntryKind, Program};
 use std::sync::Arc;
 
-/// A well-formed program from its text form.
+/// A well-formed program from IR text.
 pub fn program(text: &str) -> Arc<Program> {
     let program = ir::parse(text, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}"));
     let diags = ir::verify(&program);
@@ -31,12 +31,12 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// A packet that comes from a port.
+/// Runs a packet received on a port.
 pub fn ingress(interp: &Interp, packet: &str, port: u64) -> (Outcome, Vec<u64>) {
     traced(interp, packet, port, None)
 }
 
-/// As [`ingress`], with a trace.
+/// Like [`ingress`], with a trace.
 pub fn traced(interp: &Interp, packet: &str, port: u64, trace: Option<&mut Trace>) -> (Outcome, Vec<u64>) {
     let mut record = vec![0; interp.layout().words()];
     if let Some(slot) = interp.program().intrinsic(ir::Intrinsic::IngressPort) {

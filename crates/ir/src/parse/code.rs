@@ -9,7 +9,7 @@ use base::Span;
 use base::diag::Diagnostic;
 use base::ids::BlockId;
 
-/// What a line of a block is.
+/// The content of a line of a block.
 enum Code {
     Inst(Inst),
     Term(Terminator, Span),
@@ -20,7 +20,7 @@ impl<'a> Reader<'a> {
     pub(super) fn blocks(&mut self, opening: &'a Line, kind: StageKind, name: String) {
         let mut blocks: Vec<Block> = Vec::new();
         let mut terminated = true;
-        // A broken line may have been the terminator; its block gets no further complaint.
+        // A malformed line may have been the terminator, so a missing one is not reported for its block.
         let mut broken = false;
         self.body(opening, |reader, line| {
             if line.tokens.last().is_some_and(|t| t.tok == Tok::Punct(":")) {
@@ -74,7 +74,7 @@ fn block_head(c: &mut Cursor<'_>, number: usize) -> Result<String> {
 }
 
 fn code(c: &mut Cursor<'_>) -> Result<Code> {
-    // A line with destinations has `=` behind the first, or `,` between several.
+    // A line with destinations has `=` after the first, or `,` between several.
     let has_dst = matches!(c.tokens.get(1).map(|t| &t.tok), Some(Tok::Punct("=" | ",")));
     if has_dst {
         let op = assignment(c)?;
@@ -111,7 +111,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// A comma and an operand.
+    /// Parses a comma and an operand.
     fn next_operand(&mut self) -> Result<Operand> {
         self.comma()?;
         self.operand()
@@ -122,7 +122,7 @@ impl Cursor<'_> {
     }
 }
 
-/// `None` if the word is no terminator's.
+/// Parses a terminator; `None` if the word does not begin one.
 fn terminator(c: &mut Cursor<'_>) -> Result<Option<Terminator>> {
     let word = c.word("an operation")?;
     Ok(Some(match word {
@@ -233,12 +233,12 @@ fn effect(c: &mut Cursor<'_>) -> Result<Op> {
     })
 }
 
-/// Operations with one destination, and `apply` with four.
-/// An operand behind a word, if the word is there.
+/// An optional word and the operand that follows it.
 fn optional(c: &mut Cursor<'_>, word: &str) -> Result<Option<Operand>> {
     Ok(if c.eat_word(word) { Some(c.operand()?) } else { None })
 }
 
+/// Parses an operation with one destination, or `apply`, which has four.
 fn assignment(c: &mut Cursor<'_>) -> Result<Op> {
     let dst = c.slot()?;
     if c.eat_punct(",") {

@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Leaves out what a line that was not understood opens.
+    /// Skips the body that a malformed line opens.
     fn skip_body(&mut self, line: &'a Line) {
         if line.opens() {
             self.body(line, |_, _| {});

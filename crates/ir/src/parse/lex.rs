@@ -1,10 +1,11 @@
-//! Lines of tokens. The text form has one thing per line, so the lexer cuts at line ends and the parser recovers there.
+//! The lexer: lines of tokens. The text form has one item per line, so the lexer splits at line ends and the parser
+//! recovers there.
 
 use crate::print::{is_name_part, is_name_start};
 use base::diag::Diagnostic;
 use base::{FileId, Span};
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Tok {
     /// A bare word: keyword or name.
@@ -17,7 +18,7 @@ pub(super) enum Tok {
     Punct(&'static str),
 }
 
-/// A token and its place in the IR text.
+/// A token and its span in the IR text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Token {
     pub tok: Tok,
@@ -28,14 +29,14 @@ pub(super) struct Token {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Line {
     pub tokens: Vec<Token>,
-    /// The place behind the last token.
+    /// The position after the last token.
     pub end: Span,
 }
 
-/// Longest first, so that a prefix does not win.
+/// Longest first, so that the longest match wins.
 const PUNCTUATION: [&str; 13] = ["&&&", "..", "->", "=", ",", ":", "(", ")", "{", "}", "/", "@", "-"];
 
-/// Cuts a text into lines of tokens; `//` begins a comment. Broken tokens are reported and their line is dropped.
+/// Splits a text into lines of tokens; `//` begins a comment. Malformed tokens are reported and their line is dropped.
 pub(super) fn lines(text: &str, file: FileId, diags: &mut Vec<Diagnostic>) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut at = 0;
@@ -90,7 +91,7 @@ fn tokens(line: &str, at: usize, file: FileId) -> Result<Vec<Token>, Box<Diagnos
     Ok(tokens)
 }
 
-/// The text that a leading quoted string stands for, and the bytes it takes with its quotes.
+/// The value of a leading quoted string, and its length in bytes including the quotes.
 fn quoted(rest: &str) -> Option<(String, usize)> {
     let mut text = String::new();
     let mut chars = rest.char_indices().skip(1);

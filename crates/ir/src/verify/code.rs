@@ -1,4 +1,4 @@
-//! Operations and blocks: ranges, widths, kinds of stages.
+//! Checks of operations and blocks: ranges, widths, kinds of stages.
 
 use super::{Verifier, flow};
 use crate::flow::Cfg;
@@ -10,10 +10,10 @@ use base::diag::Diagnostic;
 use base::ids::{ExternId, HeaderId, SlotId, TableId};
 use std::collections::HashSet;
 
-/// What is wrong, without the place.
+/// The result of a check: on failure the code and the message, without a location.
 pub(super) type Check<T = ()> = Result<T, (&'static str, String)>;
 
-/// Whether the stage can hand the packet on to a next stage. Block ids must be in range.
+/// Whether the stage has a reachable `next`. Block ids must be in range.
 pub(super) fn ends_in_next(stage: &Stage) -> bool {
     shape_is_sound(stage)
         && Cfg::new(stage).rpo.iter().any(|b| matches!(stage.blocks[b.index()].term, Terminator::Next))
@@ -77,7 +77,7 @@ fn in_range(what: &str, index: usize, len: usize) -> Check {
     if index < len { Ok(()) } else { Err(("E0720", format!("{what} ?{index} does not exist"))) }
 }
 
-/// Whether all ids exist; what comes later may index.
+/// Checks that all ids exist, so that later checks may index with them.
 fn ranges(p: &Program, op: &Op) -> Check {
     let header = |h: &HeaderId| {
         in_range("header", h.index(), p.headers.len())?;
@@ -142,7 +142,7 @@ fn given_length(p: &Program, bytes: &Option<Operand>) -> Check {
     bytes.iter().try_for_each(|bytes| want("the length", bytes.width(p), 32))
 }
 
-/// Widths and kinds; all ids are in range.
+/// Checks widths and kinds. All ids are in range.
 fn op(p: &Program, stage: StageKind, op: &Op) -> Check {
     let width = |s: &SlotId| p.width(*s);
     let w = |o: &Operand| o.width(p);

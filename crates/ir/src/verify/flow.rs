@@ -1,4 +1,5 @@
-//! The two rules that hold along paths: temporaries are assigned before they are read, and parsers ask for room.
+//! The two rules about paths: temporaries are assigned before they are read, and parsers check the packet's length
+//! before they read it.
 
 use crate::bitset::BitSet;
 use crate::flow::Cfg;
@@ -11,7 +12,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 /// Called with block, instruction (`None`: terminator), code, message.
 type Report<'a> = dyn FnMut(usize, Option<usize>, &'static str, String) + 'a;
 
-/// Every temporary is assigned before it is read on every path from the stage's start.
+/// Checks that every temporary is assigned before it is read on every path from the stage's start.
 ///
 /// Most temporaries live within one block, so only those read before they are assigned in some block (the *exposed*
 /// ones) get a bit in the sets that flow between blocks.
@@ -58,7 +59,7 @@ pub(super) fn temporaries(program: &Program, stage: &Stage, cfg: &Cfg, report: &
     }
 }
 
-/// By block: what some path to it does not assign.
+/// By block: the temporaries that some path to it does not assign.
 fn unassigned_at_entry(cfg: &Cfg, defs: &[Vec<usize>], bound: usize) -> Vec<BitSet> {
     let mut at_entry = vec![BitSet::new(bound); defs.len()];
     at_entry[Stage::START.index()] = BitSet::full(bound);
@@ -89,7 +90,7 @@ fn walk(program: &Program, stage: &Stage, block: BlockId, f: &mut dyn FnMut(Opti
     }
 }
 
-/// Nothing is taken from the packet that no `has_bits` has vouched for.
+/// Checks that parsers read no bits whose presence `has_bits` has not established.
 pub(super) fn room(program: &Program, stage: &Stage, cfg: &Cfg, report: &mut Report<'_>) {
     let at_entry = room_at_entry(program, stage, cfg);
     for b in &cfg.rpo {

@@ -1,14 +1,14 @@
-//! What a program of the OpenFlow model tells the switch.
+//! Checks of the description for OpenFlow flow processors ([`OpenFlow`]).
 
 use super::Verifier;
 use crate::program::{MatchField, OpenFlow, SlotKind, StageKind};
 use base::ids::SlotId;
 use std::collections::HashSet;
 
-/// Bits of the widest match field.
+/// Width of the widest match field in bits.
 const FIELD_BITS_MAX: u32 = 128;
 
-/// Checks it; comes after the stages.
+/// Checks the description. Runs after the stages have been checked.
 pub(super) fn check(v: &mut Verifier<'_>, openflow: &OpenFlow) {
     v.unique("match fields", openflow.fields.iter().map(|f| f.name.as_str()));
     let mut numbers = HashSet::new();

@@ -1,4 +1,4 @@
-//! What a packet keeps while it waits: rows, and how they are written and read.
+//! Rows: the state that a packet keeps while it waits, and how it is written and read.
 
 use super::live;
 use crate::Error;
@@ -16,14 +16,14 @@ use cranelift_frontend::Variable;
 use ir::{BitSet, SlotId};
 use std::mem::offset_of;
 
-/// What a row can hold besides the descriptor's address.
+/// A value that a row can hold besides the descriptor's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kept {
     /// A variable.
     Var(Variable),
-    /// What a lookup needs to be finished, and when it has been, its answer.
+    /// What a lookup needs to be finished; once it is finished, its result.
     Lookup(usize),
-    /// The frame's length when it entered.
+    /// The frame's length at entry.
     EntryLen,
     /// A wide slot.
     Wide(StackSlot),
@@ -38,18 +38,21 @@ pub(super) struct Member {
     pub bytes: u32,
 }
 
-/// A load at a phase's start that may turn out to be of use.
+/// A load at a phase's start whose value may turn out to be unused.
 pub(super) struct Candidate {
     what: Kept,
     bytes: u32,
-    /// The loads, each of at most eight bytes, one after the other.
+    /// The loads, each of at most eight bytes, in order of offset.
     loads: Vec<(Inst, Value)>,
 }
 
 // Rows.
 impl Translator<'_, '_> {
-    /// Sets all variables as a packet left them when it began to wait: loads that may turn out to be of no use, with offsets
-    /// that are not known yet.
+    /// Restores all variables to what they were when the packet began to wait. The loads have no offsets yet, and some
+    /// may turn out to be unused; see [`Self::lay_out_row`].
+    ///
+    /// # Errors
+    /// If a table has no binding.
     pub(super) fn reload(&mut self, p: usize, row: Value) -> Result<Vec<Candidate>, Error> {
         let data = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, data) as i32);
         self.b.def_var(self.vars.data, data);
@@ -133,12 +136,12 @@ impl Translator<'_, '_> {
         };
         self.b.def_var(self.vars.len, len);
         candidates.push(Candidate { what: Kept::EntryLen, bytes: 4, loads });
-        // What is as it was at the start needs no place in the row.
+        // Slots that still have their initial value need no place in the row.
         self.set_slots(&|s| unassigned.contains(s.index()));
         Ok(candidates)
     }
 
-    /// What slots are known to be where packets begin to wait for phase `p`.
+    /// Slots whose value is known where packets begin to wait for phase `p`.
     fn known_at_cut(&self, p: usize) -> Known {
         let cut = self.plan.phases[p].cut.expect("only the first phase has none");
         let (node, inst) = self.plan.lookups[cut].spot;
@@ -149,7 +152,7 @@ impl Translator<'_, '_> {
         known
     }
 
-    /// The slots that anything can have assigned before packets wait for phase `p`.
+    /// The slots that any operation may have assigned before packets wait for phase `p`.
     fn assigned_before(&self, p: usize) -> BitSet {
         let cut = self.plan.phases[p].cut.expect("only the first phase has none");
         let spot = self.plan.lookups[cut].spot;
@@ -164,7 +167,7 @@ impl Translator<'_, '_> {
             let ops = block.insts.iter().take(count).map(|i| &i.op);
             ops.for_each(|op| op.for_each_def(self.program, |s| assigned.insert(s.index())));
         };
-        // A cut is in no loop.
+        // A cut is never inside a loop.
         add(spot.0, spot.1);
         let mut seen = BitSet::new(nodes.len());
         let mut stack = preds[spot.0].clone();
@@ -179,7 +182,7 @@ impl Translator<'_, '_> {
     }
 
     fn load_member(&mut self, row: Value, bytes: u32) -> (Value, Vec<(Inst, Value)>) {
-        // Made where something asks for it.
+        // Loads with the flags of rows may be moved to their uses.
         let flags = self.flags.row;
         let value = match bytes {
             1 => self.b.ins().uload8(I64, flags, row, 0),
@@ -199,7 +202,8 @@ impl Translator<'_, '_> {
         self.b.func.dfg.value_def(value).unwrap_inst()
     }
 
-    /// Finds out what a phase's row must hold, gives it places, and corrects the loads made by [`Self::reload`].
+    /// Determines which members a phase's row must hold, assigns their offsets, and corrects the loads that
+    /// [`Self::reload`] made.
     pub(super) fn lay_out_row(
         &mut self,
         p: usize,
@@ -222,7 +226,7 @@ impl Translator<'_, '_> {
                 members.push((Member { what: Kept::Wide(slot), offset: 0, bytes }, &[]));
             }
         }
-        // Descending sizes need no gaps.
+        // In order of descending size no padding is needed.
         members.sort_by_key(|(m, _)| std::cmp::Reverse(m.bytes));
         let mut at = 8;
         for (member, loads) in &mut members {
@@ -253,7 +257,10 @@ impl Translator<'_, '_> {
         self.waiting[p] = Some(waiting);
     }
 
-    /// Lets the packet wait for a lookup, and goes on with the next one.
+    /// Makes the packet wait for a lookup: stores its row and goes on to the next packet.
+    ///
+    /// # Errors
+    /// Those of starting a lookup.
     pub fn park(&mut self, lookup: usize) -> Result<(), Error> {
         self.release_at_end();
         let plan = self.plan;
@@ -263,11 +270,11 @@ impl Translator<'_, '_> {
         let next = self.stack_addr(waiting.next);
         let row = self.b.ins().load(I64, stack, next, 0);
         self.b.ins().store(stack, self.packet, row, 0);
-        // Variables first: what they are computed from need not live through the hashes then.
+        // Variables first, so that the values they are computed from need not stay live across the hashes.
         for member in waiting.members.iter().filter(|m| !matches!(m.what, Kept::Lookup(_))) {
             let value = match member.what {
                 Kept::Var(var) => self.b.use_var(var),
-                // The descriptor still has it, and no register needs to.
+                // The descriptor still holds it, so no register has to.
                 Kept::EntryLen if self.flow.is_before_deparsers(self.position) => {
                     self.load_desc32(offset_of!(PacketDesc, len))
                 }

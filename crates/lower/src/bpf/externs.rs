@@ -2,15 +2,15 @@
 //!
 //! | extern | becomes |
 //! | --- | --- |
-//! | `CounterArray` | a counter: each call counts as a packet, and what it adds as bytes |
+//! | `CounterArray` | a counter: each call counts one packet, and the number that it adds as bytes |
 //! | `array_table`, `hash_table` | the table's size |
-//! | `Register` | a register; an index that is no number, or has more than 64 bits, is hashed; indices count modulo the size |
-//! | `csum_replace2`, `csum_replace4`, `ebpf_ipv4_checksum` | `Hash` with the Internet checksum (RFC 1624 for the first two) |
+//! | `Register` | a register; an index that is not a number of up to 64 bits is hashed; indices wrap modulo the size |
+//! | `csum_replace2`, `csum_replace4`, `ebpf_ipv4_checksum` | `Hash` with the Internet checksum (the first two: RFC 1624) |
 //! | `hash` | operations (`lookup3.rs`) |
 //! | `mark_to_drop`, `mark_to_pass`, `truncate` | slots that the glue and the deparser read |
 //! | `ubpf_time_get_ns`, `BPF_KTIME_GET_NS` | the time when the packet was received |
 //!
-//! Functions that the program itself declares are those of `modules.rs`, or unresolved.
+//! Functions that the program itself declares are either those of `modules.rs` or unresolved.
 
 use super::{Model, Role, Shared};
 use crate::arch::{Architecture, ExternCall, TableProperty};
@@ -25,7 +25,7 @@ use sema::Type;
 use sema::Value;
 use sema::typed::{InstanceId, InstanceOf, Table};
 
-/// The architecture.
+/// The architecture of all three models.
 pub(super) struct Bpf {
     state: Shared,
 }
@@ -55,7 +55,7 @@ impl Architecture for Bpf {
                 };
                 ExternKind::Register { size: number("size"), width, initial: Bits::zero(width) }
             }
-            // The maps have no state of their own; others are refused where they are used.
+            // Maps have no state of their own; other externs are reported where they are used.
             _ => return,
         };
         let made = cx.b.extern_instance(ir::Extern { name: instance.path.clone(), span: instance.span, kind });
@@ -151,7 +151,7 @@ impl Architecture for Bpf {
 }
 
 impl Bpf {
-    /// Whether a call stands where the model allows it.
+    /// Whether a call is in the pipeline control, as the model requires; reports an error if not.
     fn is_in_pipeline(&self, cx: &mut Lowerer<'_>, name: &str, call: &ExternCall<'_>) -> bool {
         let state = self.state.borrow();
         if state.role == Role::Pipeline {
@@ -174,7 +174,7 @@ impl Bpf {
         cx.b.resize_u(width, ns).into()
     }
 
-    /// `hash(result, algorithm, data)`; there is one algorithm.
+    /// `hash(result, algorithm, data)`; there is only one algorithm.
     fn hash(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>) {
         let (mut parts, mut has_varbit) = (Vec::new(), false);
         call.value(2).for_each_wire_leaf(&mut |value, length| {
@@ -195,7 +195,7 @@ impl Bpf {
     }
 }
 
-/// The index of a register's cell: the first argument modulo the size, so that hashes are indices.
+/// The index of a register's cell: the first argument modulo the size. Hashes can therefore be indices.
 fn cell_index(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, size: u64) -> Operand {
     let key = call.value(0);
     let ty = call.call.args.first().map_or(Type::Void, |arg| arg.ty.clone());
@@ -216,7 +216,7 @@ fn cell_index(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, size: u64) -> Operand
     }
 }
 
-/// The Internet checksum (RFC 1071) of values in order.
+/// The Internet checksum (RFC 1071) of the concatenated values.
 pub(super) fn internet_checksum(cx: &mut Lowerer<'_>, data: Vec<Operand>) -> SlotId {
     let dst = cx.b.temp(16);
     let base = Operand::new_const(16, 0);
@@ -225,8 +225,8 @@ pub(super) fn internet_checksum(cx: &mut Lowerer<'_>, data: Vec<Operand>) -> Slo
     dst
 }
 
-/// A checksum after a value of 16 or 32 bits has changed: `~(~sum + ~old + new)` (RFC 1624, equation 3). For 32 bits the
-/// reference adds a word of ones, which counts where all others are zero.
+/// Incremental update of a checksum after a value of 16 or 32 bits has changed: `~(~sum + ~old + new)` (RFC 1624,
+/// equation 3). For 32 bits the reference adds another word of ones, which matters only if all other words are zero.
 pub(super) fn checksum_after(cx: &mut Lowerer<'_>, sum: Operand, old: Operand, new: Operand) -> Tree {
     let ones = (cx.width(&old) == 32).then(|| Operand::Const(Bits::ones(16)));
     let mut not = |o: Operand| match o {
@@ -237,7 +237,7 @@ pub(super) fn checksum_after(cx: &mut Lowerer<'_>, sum: Operand, old: Operand, n
     internet_checksum(cx, data).into()
 }
 
-/// Values behind one another as one number; zero bits are one zero.
+/// The values concatenated to one number; a single zero byte if there are none.
 fn joined(cx: &mut Lowerer<'_>, parts: Vec<Operand>) -> Operand {
     let mut parts = parts.into_iter();
     let Some(first) = parts.next() else { return Operand::Const(Bits::zero(8)) };

@@ -1,28 +1,28 @@
-//! Bob Jenkins' `lookup3` (2006), the hash of ubpf_model, as operations: `hashlittle` with initial value 0 over the bytes
-//! of the data in network order.
+//! Bob Jenkins' `lookup3` (2006), the hash of ubpf_model, as IR operations: `hashlittle` with initial value 0 over the
+//! bytes of the data in network order.
 //!
-//! It reads words of four bytes, the first one least significant, three at a time, and mixes them by sums, differences,
-//! exclusive ors and rotations.
+//! It reads little-endian 32-bit words, three at a time, and mixes them with additions, subtractions, exclusive ors and
+//! rotations.
 
 use crate::context::Lowerer;
 use base::Bits;
 use ir::{BinOp, CastKind, Operand};
 
-/// What the three words start from, besides the length.
+/// Initial value of the three state words, to which the length is added.
 const SEED: u32 = 0xdead_beef;
 
-/// Bytes of a round.
+/// Number of bytes that one round consumes.
 const ROUND: u32 = 12;
 
-/// The words a, b and c by number: `x -= y; x ^= rot(y, bits); y += z`.
+/// `mix()`: steps `x -= y; x ^= rot(y, bits); y += z`, as indices of the words a, b and c.
 const MIX: [(usize, usize, usize, u32); 6] =
     [(0, 2, 1, 4), (1, 0, 2, 6), (2, 1, 0, 8), (0, 2, 1, 16), (1, 0, 2, 19), (2, 1, 0, 4)];
-/// `x ^= y; x -= rot(y, bits)`.
+/// `final()`: steps `x ^= y; x -= rot(y, bits)`.
 const FINAL: [(usize, usize, u32); 7] =
     [(2, 1, 14), (0, 2, 11), (1, 0, 25), (2, 1, 16), (0, 2, 4), (1, 0, 14), (2, 1, 24)];
 
 impl Lowerer<'_> {
-    /// The hash of a number, 32 bits; the number is padded with zeros behind it to whole bytes.
+    /// The 32-bit hash of a number, which is padded at its end with zero bits to whole bytes.
     pub(super) fn lookup3(&mut self, data: Operand) -> Operand {
         let width = self.width(&data);
         let bytes = width.div_ceil(8);
@@ -55,7 +55,7 @@ impl Lowerer<'_> {
         c
     }
 
-    /// Adds the bytes of a round, at most twelve from `at` on, to the words.
+    /// Adds the bytes of a round, up to twelve from offset `at` on, to the state words.
     fn add_round(&mut self, words: &mut [Operand; 3], data: &Operand, at: u32, bytes: u32) {
         for (word, first) in words.iter_mut().zip((at..).step_by(4)) {
             let here = first.min(bytes)..(first + 4).min(bytes);

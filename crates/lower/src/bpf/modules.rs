@@ -1,14 +1,17 @@
-//! Functions that programs declare themselves and that the reference compiler's repository has as C modules for its back
-//! ends, because P4 cannot say them: by name and signature, with the meaning of the modules.
+//! Functions that programs declare but cannot define in P4, and that the reference compiler's repository implements as
+//! C modules for its back ends. They are recognised by name and signature and behave as in those modules.
 //!
-//! | function | gives |
+//! | function | result |
 //! | --- | --- |
-//! | `bool verify_ipv4_checksum(in H header)` | whether the header's Internet checksum is right |
+//! | `bool verify_ipv4_checksum(in H header)` | whether the header's Internet checksum is correct |
 //! | `bit<16> incremental_checksum(in bit<16> csum, in bit<32> old, in bit<32> new)` | as `csum_replace4` |
-//! | `bit<16> compute_hash(in bit<32> a, in bit<32> b)` | CRC-16 with polynomial 0x1021 and initial value 0xffff over the first seven bytes of both, the least significant one first |
-//! | `bool tcp_conntrack(in S headers)` | whether a TCP segment fits its connection's state ([`Conntrack`]) |
+//! | `bit<16> compute_hash(in bit<32> a, in bit<32> b)` | a CRC-16 of the arguments |
+//! | `bool tcp_conntrack(in S headers)` | whether a TCP segment is allowed in its connection's state ([`Conntrack`]) |
 //!
-//! A function of such a name with another signature is unresolved like any other.
+//! `compute_hash` is the CRC-16 with polynomial 0x1021 and initial value 0xffff, over the four bytes of `a` and the
+//! lower three of `b`, each number least significant byte first.
+//!
+//! A function with such a name but another signature is unresolved.
 
 use super::externs::{checksum_after, internet_checksum};
 use crate::arch::ExternCall;
@@ -18,11 +21,11 @@ use base::Bits;
 use ir::{BinOp, ExternKind, HashAlgorithm, Op, Operand};
 use sema::Type;
 
-/// Bytes that `compute_hash` reads of its eight.
+/// Number of bytes that `compute_hash` reads of its eight.
 const HASHED_BYTES: u32 = 7;
 
 impl Lowerer<'_> {
-    /// Emits a call of a function that a module has; `None` if none has it.
+    /// Emits a call of a function that a module implements; `None` if no module has it.
     pub(super) fn module_function(&mut self, name: &str, call: &ExternCall<'_>) -> Option<Tree> {
         let types: Vec<&Type> = call.call.args.iter().map(|a| &a.ty).collect();
         let widths: Vec<Option<u32>> = types.iter().map(|ty| self.scalar_width(ty)).collect();
@@ -52,7 +55,7 @@ impl Lowerer<'_> {
         matches!(self.p.types.underlying(ty), Type::Header(_)) && same_bits
     }
 
-    /// A CRC byte by byte, in the form without a table.
+    /// The CRC, byte by byte, computed without a table.
     fn compute_hash(&mut self, a: &Operand, b: &Operand) -> Operand {
         let mut crc = Operand::Const(Bits::ones(16));
         for i in 0..HASHED_BYTES {
@@ -74,19 +77,19 @@ impl Lowerer<'_> {
     }
 }
 
-/// Connections that are told apart.
+/// Number of cells of the connection table.
 const CONNECTIONS: u64 = 1 << 14;
-/// The register of their cells; no instance of a program has such a name.
+/// Name of the register that holds them; no instance of a program can have it.
 const CONNECTION_CELLS: &str = "$connections";
-/// Bits of both addresses and ports.
+/// Width in bits of both addresses and both ports.
 const KEY_WIDTH: u32 = 96;
-/// States of a connection; 0 is none.
+/// States of a connection; 0 is no connection.
 const SYN_SENT: u128 = 1;
 const SYN_ACKED: u128 = 2;
 const ESTABLISHED: u128 = 3;
 
-/// What a cell holds of a connection: `key ++ server ++ state`. Each key has one cell; a new connection takes the place of
-/// another one there.
+/// The contents of a connection's cell: `key ++ server ++ state`. The key is hashed to a cell; a new connection
+/// replaces another one there.
 struct Conntrack {
     known: Operand,
     server: Operand,
@@ -94,9 +97,9 @@ struct Conntrack {
 }
 
 impl Lowerer<'_> {
-    /// Follows TCP connections by SYN, SYN with ACK, and ACK; what does not fit is not let through. A FIN with ACK of the
-    /// client ends an established one. The argument has `ipv4` (`srcAddr`, `dstAddr`) and `tcp` (`srcPort`, `dstPort`,
-    /// `syn`, `ack`, `fin`).
+    /// Tracks TCP connections by the three-way handshake. Returns whether the segment is allowed; the state changes
+    /// only if it is. A FIN with ACK from the client ends an established connection. The argument has `ipv4`
+    /// (`srcAddr`, `dstAddr`) and `tcp` (`srcPort`, `dstPort`, `syn`, `ack`, `fin`).
     fn tcp_conntrack(&mut self, call: &ExternCall<'_>) -> Option<Tree> {
         let (ty, headers) = (&call.call.args[0].ty, call.value(0));
         let field = |cx: &Self, header: &str, name: &str, width: u32| {
@@ -135,7 +138,7 @@ impl Lowerer<'_> {
             others.into_iter().fold(first.clone(), |all, one| cx.and(all, one.clone()))
         };
         let yes = Self::bit(true);
-        // What lets the segment through, and the state after it.
+        // The conditions under which the segment is allowed, each with the state after it.
         let begins = all(self, [&new, &opens, &yes, &yes]);
         let answers = all(self, [&sent, &of_server, &syn, &ack]);
         let confirms = all(self, [&acked, &of_client, &no_syn, &ack]);
@@ -160,7 +163,7 @@ impl Lowerer<'_> {
         Some(allowed.into())
     }
 
-    /// The smaller one first.
+    /// The two values concatenated, the smaller one first, so that both directions of a connection have the same key.
     fn sorted(&mut self, a: Operand, b: Operand) -> Operand {
         let less: Operand = self.b.bin(BinOp::Ult, a.clone(), b.clone()).into();
         let (low, high) = (self.b.select(less.clone(), a.clone(), b.clone()), self.b.select(less, b, a));
@@ -175,7 +178,7 @@ impl Lowerer<'_> {
         Conntrack { known: self.and(same, lives), server: self.slice(cell, 33, 2), state }
     }
 
-    /// The cells, which all calls share.
+    /// The register of connections, which all calls share.
     fn conntrack_register(&mut self, span: base::Span) -> ir::ExternId {
         let program = self.b.program();
         if let Some(known) = program.extern_named(CONNECTION_CELLS) {

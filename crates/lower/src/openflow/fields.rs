@@ -1,9 +1,9 @@
-//! Match fields from annotations.
+//! Match fields, declared by annotations.
 //!
-//! One walk over the parameters' types finds what is declared ([`Declared`]); then compositions are put together and prerequisites
-//! followed, so that a field names all that it needs, the outermost protocol first.
+//! One walk over the parameters' types collects the declarations ([`Declared`]). Then compositions are assembled and
+//! prerequisites are closed transitively: each field lists all that it needs, the outermost protocol first.
 //!
-//! Annotations: `openflow_model.p4`. Numbers of OpenFlow and Nicira: OpenFlow 1.3.5, 7.2.3; ovs-fields(7).
+//! Annotations: `openflow_model.p4`. OXM and NXM numbers: OpenFlow 1.3.5, 7.2.3; ovs-fields(7).
 
 use crate::codes;
 use crate::context::Lowerer;
@@ -17,47 +17,47 @@ use sema::types::{FieldInfo, StructId};
 use sema::{Type, Value};
 use std::collections::HashMap;
 
-/// OXM's class of OpenFlow's own fields.
+/// OXM class of the fields that OpenFlow defines.
 const OPENFLOW_BASIC: u16 = 0x8000;
-/// The class of experimenters' fields.
+/// OXM class of experimenters' fields.
 const EXPERIMENTER: u16 = 0xffff;
-/// The greatest number of a field in its class: seven bits (OpenFlow 1.3.5, 7.2.3.2).
+/// The greatest field number in a class: seven bits (OpenFlow 1.3.5, 7.2.3.2).
 const NUMBER_MAX: u8 = 127;
-/// Bits of the widest field.
+/// Maximum width of a match field, in bits.
 const WIDTH_MAX: u32 = 128;
-/// Bits of zeros that one match field can have in one place.
+/// Maximum number of consecutive zero bits in a match field.
 const ZEROS_MAX: u32 = 64;
-/// Most match fields of a program.
+/// Maximum number of match fields of a program.
 const FIELDS_MAX: usize = 4096;
 
-/// A field's numbers, conditions and place, as declared.
+/// A match field as declared.
 struct Declared {
     field: MatchField,
     span: Span,
-    /// Of a composition: its pieces.
+    /// The pieces of a composition; `None` for other fields.
     pieces: Option<Vec<Piece>>,
-    /// Zero bits before it.
+    /// Number of zero bits in front of it.
     pad: u32,
-    /// Names, masks (none for all bits) and values.
+    /// Prerequisites: field name, mask (`None` for all bits), and allowed values.
     needs: Vec<(String, Option<u128>, Vec<u128>)>,
 }
 
-/// A piece of a composition.
+/// A piece of a composition: a field, or a number of zero bits.
 enum Piece {
     Field(String),
     Zeros(u32),
 }
 
-/// Where the walk is.
+/// State of the walk.
 struct Collector<'a, 'p> {
     cx: &'a mut Lowerer<'p>,
     all: Vec<Declared>,
-    /// By header type with match fields: where it is.
+    /// By header type with match fields: the path of its instance.
     headers: HashMap<StructId, String>,
     zeros: Option<SlotId>,
 }
 
-/// The match fields of parameters, with their storage.
+/// Collects the match fields of parameters; each parameter comes with its storage.
 pub(super) fn collect(cx: &mut Lowerer<'_>, params: &[(&Param, &Tree)]) -> Vec<MatchField> {
     let mut c = Collector { cx, all: Vec::new(), headers: HashMap::new(), zeros: None };
     for (param, tree) in params {
@@ -71,7 +71,7 @@ impl Collector<'_, '_> {
         self.cx.report(Diagnostic::error(codes::MATCH_FIELD, span, message));
     }
 
-    /// Looks at the fields of a struct or header; `header` is the one around it.
+    /// Visits the fields of a struct or header; `header` is the enclosing header.
     fn walk(&mut self, path: &str, ty: &Type, tree: &Tree, header: Option<&HeaderTree>) {
         let p = self.cx.p;
         match (p.types.underlying(ty), tree) {
@@ -123,7 +123,7 @@ impl Collector<'_, '_> {
         }
     }
 
-    /// Reads the annotations of a field that is matched.
+    /// Evaluates the annotations of a field.
     fn declare(&mut self, path: &str, info: &FieldInfo, tree: &Tree, header: Option<&HeaderTree>) {
         let Tree::Leaf(Operand::Slot(slot)) = tree else {
             return self.refuse(info.span, format!("`{path}` cannot be a match field: it is no number"));
@@ -151,7 +151,8 @@ impl Collector<'_, '_> {
         }
     }
 
-    /// `@oxm(…)`, `@nxm(…)`: a number of the last field from `first` on, or the first one of another field.
+    /// `@oxm(…)` or `@nxm(…)`: another number of the current match field, or the first number of a new one. The match
+    /// fields of this declaration begin at index `first`.
     fn number(
         &mut self,
         first: usize,
@@ -204,7 +205,7 @@ impl Collector<'_, '_> {
         self.all.push(Declared { field, span: annotation.span, pieces: None, pad: 0, needs: Vec::new() });
     }
 
-    /// Any other annotation of the last field; `None` if its arguments are wrong.
+    /// Any other annotation, which applies to the last match field; `None` if its arguments are wrong.
     fn condition(&mut self, annotation: &Annotation, arguments: &[Value], header: Option<&HeaderTree>) -> Option<()> {
         let declared = self.all.last_mut()?;
         match (&*annotation.name, arguments) {
@@ -264,7 +265,7 @@ impl Collector<'_, '_> {
         self.all.into_iter().map(|d| d.field).collect()
     }
 
-    /// Puts a composition together, of fields that are no compositions, and adds zeros.
+    /// Assembles a composition from fields that are not compositions themselves, and adds the padding.
     fn compose(&mut self, i: usize, names: &HashMap<String, usize>) {
         let span = self.all[i].span;
         if let Some(pieces) = self.all[i].pieces.take() {
@@ -286,13 +287,13 @@ impl Collector<'_, '_> {
         }
     }
 
-    /// So many bits of a slot that nobody writes.
+    /// A part of `bits` zero bits, of a slot that is never written.
     fn zeros(&mut self, bits: u32) -> FieldPart {
         let slot = *self.zeros.get_or_insert_with(|| self.cx.b.metadata("$zeros", ZEROS_MAX));
         FieldPart { slot, lo: 0, width: bits }
     }
 
-    /// What a field's own annotations ask for.
+    /// The prerequisites in a field's own annotations.
     fn direct(&mut self, i: usize, names: &HashMap<String, usize>) -> Vec<(u32, u128, Vec<u128>)> {
         let mut direct = Vec::new();
         let span = self.all[i].span;
@@ -313,10 +314,11 @@ impl Collector<'_, '_> {
     }
 }
 
-/// All that a field needs, what is needed for that first. `None` if no packet has it.
+/// The transitive closure of a field's prerequisites, each after those that it needs itself. `None` if they contradict
+/// each other or form a cycle.
 fn followed(field: usize, direct: &[Vec<(u32, u128, Vec<u128>)>]) -> Option<Vec<(u32, u128, Vec<u128>)>> {
     let mut needs: Vec<(u32, u128, Vec<u128>)> = Vec::new();
-    // Depth first; `true` once what the entry needs is in the list.
+    // Depth-first traversal; the flag is set once an entry's own prerequisites are in the list.
     let mut stack: Vec<(u32, u128, &[u128], bool)> = Vec::new();
     let push = |stack: &mut Vec<_>, of: usize| {
         stack.extend(direct[of].iter().rev().map(|(other, mask, values)| (*other, *mask, values.as_slice(), false)));
@@ -351,7 +353,7 @@ fn is_number(annotation: &Annotation) -> bool {
     matches!(&*annotation.name, "oxm" | "nxm")
 }
 
-/// Class, field and experimenter.
+/// Class, field number and experimenter of an `@oxm` or `@nxm` annotation.
 fn read_number(annotation: &str, arguments: &[Value]) -> Option<(u16, u8, u32)> {
     let all: Vec<u64> = arguments.iter().map(Value::to_u64).collect::<Option<_>>()?;
     let (class, place, experimenter) = match (annotation, all.as_slice()) {

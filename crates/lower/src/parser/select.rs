@@ -1,7 +1,7 @@
-//! `select`: switches where cases are exact values, chains of comparisons where they are not.
+//! `select`: a `switch` for exact cases, chains of comparisons for others.
 //!
-//! Cases are taken in order. A run of cases that name one exact value for every key becomes one `switch` over the keys
-//! put together; masks, ranges and value sets in between are compared one by one.
+//! Cases are tried in order. A run of cases with an exact value for every key becomes one `switch` on the concatenated
+//! keys; cases with masks, ranges or value sets are compared one by one.
 
 use super::States;
 use crate::context::Lowerer;
@@ -13,7 +13,7 @@ use sema::consteval::is_signed;
 use sema::typed::{Expr, Keyset, ParserId, SelectCase};
 use std::collections::HashSet;
 
-/// Widest `switch`.
+/// Maximum width of a `switch`, in bits.
 const SWITCH_WIDTH: u32 = 64;
 
 /// A key and its type.
@@ -54,7 +54,7 @@ impl Lowerer<'_> {
             run.retain(|(value, _)| seen.insert(value.clone()));
             let targets: Vec<(Bits, BlockId)> =
                 run.into_iter().map(|(value, target)| (value, self.target(id, states, target))).collect();
-            // What follows may be a case for everything, or nothing.
+            // If the next case matches everything, it is the default; there may also be no further case.
             let otherwise = match rest.first() {
                 Some(case) if case.keysets.iter().all(|k| matches!(k, Keyset::DontCare)) => {
                     let target = self.target(id, states, case.target);
@@ -86,7 +86,7 @@ impl Lowerer<'_> {
         keys.into_iter().fold(first, |joined, key| self.b.concat(joined, key).into())
     }
 
-    /// The keys' values put together, if a case has exactly one for each.
+    /// The concatenated key values of a case, if it has exactly one value for each key.
     fn exact_case(&self, keys: &[KeyValue<'_>], case: &SelectCase) -> Option<Bits> {
         if case.keysets.len() != keys.len() {
             return None;

@@ -1,15 +1,15 @@
-//! PNA's own extern functions; the objects are those of `portable/externs.rs`.
+//! PNA's own extern functions; extern objects are in `portable/externs.rs`.
 //!
 //! | extern | becomes |
 //! | --- | --- |
-//! | `drop_packet`, `send_to_port` | slots that the glue reads; the last call counts |
-//! | `mirror_packet` | a flag and a session for each slot |
+//! | `drop_packet`, `send_to_port` | slots that the glue reads; the last call wins |
+//! | `mirror_packet` | a flag and a session for each mirror slot |
 //! | `recirculate` | a flag |
 //! | `is_host_port`, `is_net_port` | the function of the include file |
 //! | `SelectByDirection` | a selection |
-//! | `allocate_flow_id` | a register that is read and increased |
+//! | `allocate_flow_id` | a register that is read and incremented |
 //! | `Hash` with `TOEPLITZ` | operations (`toeplitz.rs`) |
-//! | `add_entry`, `restart_expire_timer` and their like | see `add_on_miss.rs` |
+//! | `add_entry`, `restart_expire_timer` and related functions | see `add_on_miss.rs` |
 
 use super::{Fields, is_host_port};
 use crate::arch::{Architecture, ExternArg, ExternCall, TableProperty};
@@ -25,16 +25,16 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Mirror slots where the number is not known at compile time (PNA asks for as many).
+/// Number of mirror slots if the slot is not known at compile time; PNA requires as many.
 const MIRROR_SLOTS: u64 = 4;
-/// Most mirror slots of a program: four times what PNA asks for. Each adds a test and a replication to every packet's path.
+/// Limit on mirror slots of a program: four times what PNA requires. Each adds a test and a replication to every path.
 const MIRROR_SLOTS_MAX: usize = 16;
-/// The register of `allocate_flow_id`; no instance of a program has such a name.
+/// Name of the register for `allocate_flow_id`; no instance of a program can have it.
 const FLOW_IDS: &str = "$flow_ids";
-/// Bits of a `FlowId_t`.
+/// Width of a `FlowId_t`, in bits.
 const FLOW_ID_WIDTH: u32 = 32;
 
-/// Which block is being lowered.
+/// The block that is being lowered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     Parser,
@@ -43,13 +43,13 @@ pub(super) enum Role {
     Deparser,
 }
 
-/// What the architecture and the lowering of the blocks share.
+/// State shared by the architecture and the lowering of the blocks.
 pub(super) struct State {
     pub role: Role,
     pub externs: Externs,
-    /// By mirror slot: whether a copy is asked for, and for which session.
+    /// By mirror slot: the flag that requests a copy, and the session.
     pub mirrors: BTreeMap<u64, (SlotId, SlotId)>,
-    /// Whether the packet is recirculated.
+    /// The flag that requests recirculation.
     pub recirculate: Option<SlotId>,
     length: SlotId,
     drop: SlotId,
@@ -70,7 +70,7 @@ pub(super) fn shared(fields: &Fields) -> Shared {
     }))
 }
 
-/// The architecture.
+/// The architecture PNA.
 pub(super) struct Pna {
     state: Shared,
 }
@@ -80,7 +80,8 @@ impl Pna {
         Pna { state }
     }
 
-    /// Whether a call stands in the main control, as these functions must; programs recirculate from the pre control, too.
+    /// Whether a call is in the main control, as these functions require; `recirculate` is allowed in the pre control
+    /// as well.
     fn is_in_main(&self, cx: &mut Lowerer<'_>, name: &str, call: &ExternCall<'_>) -> bool {
         match self.state.borrow().role {
             Role::Main => return true,
@@ -120,7 +121,7 @@ impl Pna {
         }
     }
 
-    /// The variables of a mirror slot.
+    /// The flag and the session of a mirror slot.
     fn mirror(&self, cx: &mut Lowerer<'_>, slot: u64, call: &ExternCall<'_>) -> Option<(SlotId, SlotId)> {
         let mirrors = &mut self.state.borrow_mut().mirrors;
         if let Some(known) = mirrors.get(&slot) {
@@ -148,7 +149,8 @@ impl Pna {
         dst.into()
     }
 
-    /// The first argument decides between the other two: a direction (version 0.5), or whether it is a network port.
+    /// Selects the second or third argument by the first: a direction (version 0.5), or whether the port is a network
+    /// port.
     fn select_by_direction(cx: &mut Lowerer<'_>, call: &ExternCall<'_>) -> Tree {
         let given = call.value(0).operand();
         let from_net: Operand = match cx.width(&given) {
@@ -240,7 +242,7 @@ impl Architecture for Pna {
         if (name, method) == ("Hash", "get_hash") && cx.instance_enum(info, "algo").as_deref() == Some("TOEPLITZ") {
             return Pna::toeplitz(cx, call).unwrap_or_else(|| cx.zero(&call.call.result));
         }
-        // An optional argument that is not given is none.
+        // Omitted optional arguments are dropped.
         let given = (0..call.args.len()).filter(|i| !matches!(call.args[*i], ExternArg::Absent));
         let args: Vec<ExternArg> = given.map(|i| ExternArg::In(call.value(i))).collect();
         let only_in = call.args.iter().all(|a| !matches!(a, ExternArg::Out(_)));
@@ -255,7 +257,7 @@ impl Architecture for Pna {
     }
 
     fn direct_meter(&mut self, _: &mut Lowerer<'_>, _: &Table, _: ir::ExternId, _: SlotId, _: SlotId) {
-        // Actions run it.
+        // Actions run direct meters.
     }
 
     fn runs_direct_at_lookup(&self) -> bool {
@@ -266,7 +268,7 @@ impl Architecture for Pna {
         match name {
             // See `add_on_miss.rs`.
             "add_on_miss" | "idle_timeout_with_auto_delete" => TableProperty::Ignored,
-            // An expire time is given with each entry that is added.
+            // Each added entry comes with an expire time.
             "default_idle_timeout_for_data_plane_added_entries" => TableProperty::Ignored,
             _ => self.state.borrow().externs.table_property(name),
         }

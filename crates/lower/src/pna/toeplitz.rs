@@ -1,6 +1,6 @@
-//! The Toeplitz hash of receive-side scaling as operations: for each bit of the data that is set, the 32 bits of the key
-//! from there on are combined by exclusive or. The key is Microsoft's for verification, which NICs have by default; data
-//! beyond its length begin with the key again.
+//! The Toeplitz hash of receive-side scaling, as IR operations: for each set bit of the data, the 32-bit window of the
+//! key that begins at that bit is combined by exclusive or. The key is the one from Microsoft's verification suite, a
+//! common default of NICs; for data beyond the key's length the key is repeated.
 //!
 //! Specification: Microsoft, "RSS Hashing Functions".
 
@@ -15,7 +15,7 @@ const KEY: [u8; 40] = [
 ];
 
 impl Lowerer<'_> {
-    /// The hash of values in order, 32 bits.
+    /// The 32-bit hash of the concatenated values.
     pub(super) fn toeplitz(&mut self, data: &[Operand]) -> Operand {
         let mut hash = Operand::new_const(32, 0);
         let mut at = 0;
@@ -36,7 +36,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// The 32 bits of the key from a bit on.
+/// The 32-bit window of the key that begins at bit `from`.
 fn window(from: usize) -> u32 {
     let bit = |i: usize| u32::from(KEY[i / 8 % KEY.len()] >> (7 - i % 8) & 1);
     (from..from + 32).fold(0, |all, i| all << 1 | bit(i))
@@ -46,7 +46,7 @@ fn window(from: usize) -> u32 {
 mod tests {
     use super::window;
 
-    /// The hash in plain code, for the vectors of the specification.
+    /// A direct implementation, for the test vectors of the specification.
     fn hash(data: &[u8]) -> u32 {
         let set = |i: &usize| data[i / 8] >> (7 - i % 8) & 1 == 1;
         (0..data.len() * 8).filter(set).fold(0, |all, i| all ^ window(i))

@@ -1,6 +1,6 @@
-//! `InternetChecksum` and `Checksum`: objects that add up what one run of a block gives them.
+//! `InternetChecksum` and `Checksum`: objects that accumulate data while a block runs.
 //!
-//! **`InternetChecksum`** is a variable with the one's complement sum of its data:
+//! **`InternetChecksum`** is a variable with the ones' complement sum (RFC 1071) of its data:
 //!
 //! ```text
 //! ck.add({a, b})        %0 = hash csum16 (a, b)       $sum = $sum + ~%0, end around
@@ -8,15 +8,15 @@
 //! ck.get()              ~$sum
 //! ```
 //!
-//! Where all data since `clear` were added in the block of operations that calls `get`, this is one `hash` over all of
-//! them, and nobody reads the variable.
+//! If all data since `clear` were added in the basic block that calls `get`, `get` is a single `hash` over all of them,
+//! and the variable is not read.
 //!
-//! **`Checksum`** has any algorithm, so its data must be known together. Each call of `update` keeps copies of its data; `get`
-//! is a `hash` over the copies of the calls that may have come since `clear`, in their order. The copies of a call that is not
-//! on all paths to `get` have a length, which is zero where the call was not run. A call of `update` that comes again before
-//! `clear`, in a loop, is refused.
+//! **`Checksum`** supports any algorithm, so all of its data must be present at once. Each call of `update` saves
+//! copies of its data. `get` is a `hash` over the copies of all calls that may have run since `clear`, in order. The
+//! copies of a call that is not on all paths to `get` have a length, which is zero if the call did not run. An `update`
+//! that may run again before `clear`, as in a loop, is an error.
 //!
-//! Both begin anew whenever the parser or control that declares them is applied.
+//! Both are cleared whenever the parser or control that declares them is applied.
 //!
 //! Specification: PSA 7.7 and appendix B. Tests: `tests/psa.rs`, `tests/stf/psa/checksums.stf` at the root.
 
@@ -30,33 +30,33 @@ use ir::{BinOp, BlockId, CastKind, Cfg, HashAlgorithm, Inst, Op, Operand, SlotId
 use sema::typed::InstanceId;
 use std::collections::{BTreeSet, HashMap};
 
-/// Notes of blocks that cost one unit of the budget. An operand of a `hash` costs one.
+/// Number of (block, note) pairs that cost one unit of the budget. An operand of a `hash` costs one unit.
 const NOTES_PER_UNIT: usize = 8;
 
-/// Bits of what `InternetChecksum` adds up.
+/// Width of the words that `InternetChecksum` sums, in bits.
 const WORD: u32 = 16;
 
-/// Data to be hashed, by operand: the value, and of a varbit its length.
+/// Data to be hashed: values, and for a varbit its length in bits.
 type Data = Vec<(Operand, Option<Operand>)>;
 
 /// The checksum objects of a program.
 #[derive(Default)]
 pub(crate) struct Checksums {
-    /// Sums of `InternetChecksum`s.
+    /// The sum of each `InternetChecksum`.
     sums: HashMap<InstanceId, SlotId>,
-    /// What an `InternetChecksum` has been given since it was cleared, as long as that is one block of operations.
+    /// The data given to an `InternetChecksum` since `clear`, while control stays in one basic block.
     given: HashMap<InstanceId, (StageId, BlockId, Data)>,
-    /// An assignment of a number to this slot stands for the call of that number until the stage is done.
+    /// Placeholder: until the stage is finished, `mark = n` stands for note `n`.
     mark: Option<SlotId>,
     notes: Vec<Note>,
 }
 
-/// A call of a method of a `Checksum`.
+/// A method call on a `Checksum`, to be resolved when the stage is finished.
 enum Note {
     Clear(InstanceId),
-    /// Copies of the data, each with a slot for its length, which is whole where there is no other.
+    /// The copies of the data; each has a slot for its length, which defaults to its full width.
     Update(InstanceId, Vec<Kept>),
-    /// The result, and its bits.
+    /// The algorithm, and the result's slot and width in bits.
     Get(InstanceId, HashAlgorithm, SlotId, u32),
 }
 
@@ -64,14 +64,14 @@ enum Note {
 struct Kept {
     value: SlotId,
     width: u32,
-    /// Of a varbit: its length when it was copied.
+    /// For a varbit, its length in bits when it was copied.
     length: Option<Operand>,
-    /// As many bits as are to be hashed.
+    /// The slot with the number of bits to hash.
     present: SlotId,
 }
 
 impl Checksums {
-    /// The block that declares the object is applied, or `clear` is called.
+    /// Clears an object: its block is applied, or `clear` is called.
     pub fn clear(&mut self, cx: &mut Lowerer<'_>, object: InstanceId, is_internet: bool) {
         if is_internet {
             let sum = self.sum(cx, object);
@@ -82,7 +82,7 @@ impl Checksums {
         }
     }
 
-    /// A call of a method of an `InternetChecksum`; `None` if it has no such method.
+    /// Lowers a method call on an `InternetChecksum`; `None` if it has no such method.
     pub fn internet(
         &mut self,
         cx: &mut Lowerer<'_>,
@@ -157,7 +157,7 @@ impl Checksums {
         }
     }
 
-    /// A call of a method of a `Checksum`; `None` if it has no such method.
+    /// Lowers a method call on a `Checksum`; `None` if it has no such method.
     pub fn any(
         &mut self,
         cx: &mut Lowerer<'_>,
@@ -198,13 +198,13 @@ impl Checksums {
         self.notes.push(note);
     }
 
-    /// Puts operations in the place of the notes of a stage.
+    /// Replaces the notes of a stage by operations.
     pub fn finish_stage(&mut self, cx: &mut Lowerer<'_>, stage: StageId) {
         self.given.clear();
         let notes = std::mem::take(&mut self.notes);
         let Some(mark) = self.mark.filter(|_| !notes.is_empty()) else { return };
         let code = Code::new(&cx.b.program().stages[stage.index()], mark);
-        // Every `get` may have all data, and every block all updates.
+        // Each `get` may use all data, and each block may see all updates.
         let data: usize = notes.iter().map(Note::operands).sum();
         let (gets, blocks) = (notes.iter().filter(|n| matches!(n, Note::Get(..))).count(), code.notes.len());
         if !cx.b.charge(gets.saturating_mul(data) + blocks.saturating_mul(notes.len()) / NOTES_PER_UNIT) {
@@ -254,7 +254,7 @@ impl Note {
     }
 }
 
-/// The call's first argument, kept as it is now.
+/// A frozen copy of the call's first argument.
 fn data_of(cx: &mut Lowerer<'_>, call: &ExternCall<'_>) -> Option<Data> {
     let value = cx.freeze(&call.value(0));
     let mut data = Data::new();
@@ -284,17 +284,17 @@ fn number_of(op: &Op, mark: SlotId) -> Option<usize> {
     }
 }
 
-/// The position of an operation, the number of the note that it stands for, and its place in the source.
+/// A note in the code: index of the instruction, number of the note, and source position.
 type Mark = (usize, usize, Span);
 
-/// The notes of a stage in their places.
+/// The notes of a stage, by position.
 struct Code {
     cfg: Cfg,
-    /// By block in reverse post-order.
+    /// By block, in reverse postorder.
     notes: Vec<(BlockId, Vec<Mark>)>,
 }
 
-/// Which updates have come since `clear`: on some path, and on all.
+/// The updates since `clear`: those on some path, and those on all paths.
 #[derive(Clone, Default, PartialEq)]
 struct Came {
     may: BTreeSet<usize>,
@@ -312,7 +312,7 @@ impl Code {
         Code { notes: cfg.rpo.iter().map(in_block).collect(), cfg }
     }
 
-    /// The operations for the notes of one object; `Err` is the place of an update that comes again.
+    /// Determines the operations for the notes of one object. `Err` is the position of an update that may run twice.
     fn resolve(
         &self,
         object: InstanceId,
@@ -321,7 +321,7 @@ impl Code {
         first: &mut Vec<Op>,
     ) -> Result<(), Span> {
         let at = self.solve(object, notes)?;
-        // In the order of execution, as far as there is one.
+        // Reverse postorder: the order of execution, where there is one.
         let own = |n: &usize| notes.get(*n).is_some_and(|note| note.object() == object);
         let order: Vec<usize> = self.notes.iter().flat_map(|(_, all)| all.iter().map(|n| n.1)).filter(own).collect();
         let mut partly = BTreeSet::new();
@@ -346,7 +346,7 @@ impl Code {
             for &(i, n, _) in all.iter().filter(|(_, n, _)| own(n)) {
                 match &notes[n] {
                     Note::Clear(_) => _ = replaced.insert((*block, i), all_absent.clone()),
-                    // Lengths are the data's own, also where they are not asked for: what is not read goes.
+                    // The length is always set, even if no `get` needs it; dead code elimination removes it then.
                     Note::Update(_, kept) => _ = replaced.insert((*block, i), kept.iter().map(Kept::whole).collect()),
                     Note::Get(..) => {}
                 }
@@ -355,7 +355,7 @@ impl Code {
         Ok(())
     }
 
-    /// What has come when each block begins.
+    /// Forward dataflow analysis: the updates since `clear` at the start of each block.
     fn solve(&self, object: InstanceId, notes: &[Note]) -> Result<Vec<Came>, Span> {
         let mut at: Vec<Option<Came>> = vec![None; self.notes.len()];
         if let Some(start) = at.first_mut() {
@@ -412,7 +412,7 @@ impl Came {
 }
 
 impl Kept {
-    /// Its length is all of it.
+    /// Sets its length to its full length.
     fn whole(&self) -> Op {
         let all = || Operand::new_const(32, self.width.into());
         Op::Mov { dst: self.present, src: self.length.clone().unwrap_or_else(all) }
@@ -423,7 +423,7 @@ fn zero(slot: SlotId) -> Op {
     Op::Mov { dst: slot, src: Operand::new_const(32, 0) }
 }
 
-/// The hash over what has come, in order.
+/// The hash over the updates that may have run, in order.
 fn hash_of(algorithm: HashAlgorithm, (dst, width): (SlotId, u32), order: &[usize], came: &Came, notes: &[Note]) -> Op {
     let (mut data, mut varbits) = (Vec::new(), Vec::new());
     for n in order.iter().filter(|n| came.may.contains(n)) {

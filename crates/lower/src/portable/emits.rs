@@ -1,18 +1,18 @@
-//! A deparser as two stages: a control that computes what the deparser computes, and a deparser that only emits.
+//! Splits a deparser into two stages: a control with its computations, and a deparser that only emits.
 //!
-//! Where packets are copied, it is between the two: what the deparser says of a copy (metadata, digests) is known then, and
-//! the frame is still as it came. And a packet that is dropped need not be put together. A deparser that does nothing
-//! but emit leaves an unmoved header where it is (`jit/src/deparse.rs`).
+//! Packets are copied between the two. At that point the deparser's statements about copies (metadata, digests) have
+//! taken effect, while the frame is still as received. Also, a packet that is dropped is not assembled, and a deparser
+//! that only emits leaves unmoved headers in place (`jit/src/deparse.rs`).
 //!
-//! A header is emitted as it is when `emit` is called. If the deparser changes it behind that, a copy is made there; if the
-//! call is not on all paths, a flag says whether it was run.
+//! A header must be emitted with its value at the call of `emit`. If the deparser changes it later, a copy is made at
+//! the call. If the call is not on all paths, a flag records whether it ran.
 //!
 //! ```text
-//! hdr.a.n = 1;  b.emit(hdr.a);            =>  stage control D       hdr.a.n = 1   $emit = c
-//! if (c) { b.emit(hdr.b); }                   stage deparser D.emit  emit hdr.a   branch $emit: emit hdr.b
+//! hdr.a.n = 1;  b.emit(hdr.a);     =>  stage control D        hdr.a.n = 1   $emit = c
+//! if (c) { b.emit(hdr.b); }            stage deparser D.emit  emit hdr.a   branch $emit: emit hdr.b
 //! ```
 //!
-//! An `emit` in a loop has no place in this and is refused.
+//! An `emit` in a loop is not supported and is reported as an error.
 //!
 //! Tests: `tests/psa.rs`, `tests/stf/psa/emits.stf` at the root.
 
@@ -24,16 +24,16 @@ use ir::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Blocks with calls of `emit` up to which paths are looked at; calls in further ones count as not on all paths and their
-/// headers as changed.
+/// Limit on blocks with calls of `emit` whose paths are analysed. Calls in further blocks are assumed not to be on all
+/// paths, and their headers to be changed later.
 const BLOCKS_MAX: usize = 256;
 
-/// Blocks and writes that are looked at for one unit of the budget.
+/// Number of blocks and writes visited per unit of the budget.
 const WORK_PER_UNIT: usize = 16;
 
-/// The calls of `emit` of a deparser that is lowered as a control.
+/// The calls of `emit` in a deparser that is lowered as a control.
 pub(crate) struct Emits {
-    /// An assignment of a number to this slot stands for the call of that number until the stage is done.
+    /// Placeholder: until the stage is finished, `mark = n` stands for call `n`.
     mark: SlotId,
     headers: Vec<HeaderId>,
 }
@@ -46,21 +46,21 @@ struct Site {
     span: base::Span,
 }
 
-/// What is known of a block with calls.
+/// Properties of a block that calls `emit`.
 struct Around {
-    /// Whether it comes again.
+    /// Whether it is in a loop.
     is_in_loop: bool,
-    /// Whether all packets that reach the end of the stage come through it.
+    /// Whether all paths to the end of the stage go through it.
     on_all_paths: bool,
-    /// Headers that blocks behind it write.
+    /// Headers written in blocks reachable from it.
     written_behind: BTreeSet<HeaderId>,
 }
 
-/// By block: the headers that it writes, each with the last operation that does.
+/// By block: the headers it writes, each with the index of the last instruction that does.
 type Writes = Vec<HashMap<HeaderId, usize>>;
 
 impl Lowerer<'_> {
-    /// Emits a header: at once, or, in a deparser that is split, by a note of it.
+    /// Emits a header: immediately, or by a placeholder in a deparser that is being split.
     pub fn emit_header(&mut self, header: HeaderId) {
         match &mut self.emits {
             None => self.b.emit(Op::Emit { header }),
@@ -72,7 +72,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers a deparser by `body`, which makes it a control stage, to that and to a stage that emits.
+    /// Lowers a deparser to two stages. `body` lowers it as a control; the second stage emits.
     pub fn split_deparser(&mut self, body: impl FnOnce(&mut Self) -> StageId) -> (StageId, StageId) {
         let mark = self.b.local("$emit", 32);
         let outer = self.emits.replace(Emits { mark, headers: Vec::new() });
@@ -96,8 +96,8 @@ impl Lowerer<'_> {
         (stage, out)
     }
 
-    /// Puts in the place of the notes what the emitting stage must know; the headers to emit in order, each with the flag that
-    /// says whether.
+    /// Replaces the placeholders by copies and flags. Returns the headers to emit, in order, each with the flag that
+    /// tells whether to emit it; `None` means always.
     fn place_emits(&mut self, stage: StageId, mark: SlotId, headers: &[HeaderId]) -> Vec<(HeaderId, Option<SlotId>)> {
         let cfg = Cfg::new(&self.b.program().stages[stage.index()]);
         let sites = self.sites(stage, &cfg, mark, headers);
@@ -148,7 +148,7 @@ impl Lowerer<'_> {
         out
     }
 
-    /// The calls in an order in which every path runs those that are on it.
+    /// The calls in reverse postorder, which is the order of execution on every path without loops.
     fn sites(&self, stage: StageId, cfg: &Cfg, mark: SlotId, headers: &[HeaderId]) -> Vec<Site> {
         let blocks = &self.b.program().stages[stage.index()].blocks;
         let mut sites = Vec::new();
@@ -163,7 +163,7 @@ impl Lowerer<'_> {
         sites
     }
 
-    /// What the blocks of a stage write of headers.
+    /// The headers that the blocks of a stage write.
     fn writes(&self, stage: StageId) -> Writes {
         let program = self.b.program();
         let of_block = |block: &ir::Block| {
@@ -179,7 +179,8 @@ impl Lowerer<'_> {
         program.stages[stage.index()].blocks.iter().map(of_block).collect()
     }
 
-    /// Nothing is known where that would take too long.
+    /// Analyses the blocks that call `emit`. A block without a result, because the budget is exhausted, is treated
+    /// conservatively.
     fn around(&mut self, stage: StageId, cfg: &Cfg, sites: &[Site], writes: &Writes) -> BTreeMap<BlockId, Around> {
         let blocks: BTreeSet<BlockId> = sites.iter().map(|s| s.block).collect();
         let work = cfg.rpo.len() + writes.iter().map(HashMap::len).sum::<usize>();
@@ -191,7 +192,7 @@ impl Lowerer<'_> {
         in_order.map(|block| (*block, Around::new(stage, cfg, *block, writes))).collect()
     }
 
-    /// Another header, to which `ops` copy this one.
+    /// A new header, to which `ops` copy this one.
     fn copy_of(&mut self, header: HeaderId, ops: &mut Vec<Op>) -> HeaderId {
         let original = self.b.program().headers[header.index()].clone();
         let mut fields = Vec::new();
@@ -218,7 +219,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// The number of the call that an operation stands for.
+/// The number of the call for which an operation is the placeholder.
 fn is_mark(op: &Op, mark: SlotId) -> Option<u64> {
     match op {
         Op::Mov { dst, src: Operand::Const(number) } if *dst == mark => number.to_u64(),
@@ -235,7 +236,7 @@ impl Around {
                 todo.extend(&cfg.succs[next.index()]);
             }
         }
-        // Without this block, is there a way to the end?
+        // Is the end of the stage reachable without this block?
         let mut seen = BTreeSet::from([block]);
         let mut todo = vec![Stage::START];
         let mut on_all_paths = true;

@@ -1,15 +1,15 @@
-//! Externs that the portable architectures have in common, as IR operations.
+//! Externs common to the portable architectures, as IR operations.
 //!
 //! | extern | becomes |
 //! | --- | --- |
 //! | `Counter`, `Meter`, `Register` | `Count`, `Meter`, `RegisterRead`, `RegisterWrite` |
-//! | `DirectCounter`, `DirectMeter` | counted and run where an action of their table says so, at the entry that was found |
+//! | `DirectCounter`, `DirectMeter` | operations on the matched entry, where an action of the table calls them |
 //! | `Hash`, `Random` | operations of these names |
 //! | `Checksum`, `InternetChecksum` | `Hash`; see `checksums.rs` |
-//! | `Digest` | a message for each `pack` |
-//! | `ActionProfile`, `ActionSelector` | what tables have as implementation |
+//! | `Digest` | a message for each call of `pack` |
+//! | `ActionProfile`, `ActionSelector` | the implementation of tables |
 //!
-//! The architecture gives the prefix of its table properties and of its enums (`psa`).
+//! The architecture provides the prefix of its table properties and enums (such as `psa`).
 
 use super::checksums::Checksums;
 use crate::arch::{ExternCall, TableProperty};
@@ -27,16 +27,16 @@ use sema::{Type, Value};
 
 /// The externs of a program for a portable architecture.
 pub(crate) struct Externs {
-    /// What its table properties begin with.
+    /// Prefix of the architecture's table properties.
     pub prefix: &'static str,
     pub checksums: Checksums,
 }
 
-/// Algorithms by the names of the enum's members.
+/// The hash algorithm of an enum member.
 fn algorithm(name: &str) -> Option<HashAlgorithm> {
     Some(match name {
         "IDENTITY" => HashAlgorithm::Identity,
-        // What the target may choose is CRC-32.
+        // `TARGET_DEFAULT` is CRC-32 here.
         "CRC32" | "TARGET_DEFAULT" => HashAlgorithm::Crc32,
         "CRC32_CUSTOM" => HashAlgorithm::Crc32Custom,
         "CRC16" => HashAlgorithm::Crc16,
@@ -46,7 +46,7 @@ fn algorithm(name: &str) -> Option<HashAlgorithm> {
     })
 }
 
-/// What the members of the meters' colours are numbered by the runtime.
+/// Names of the meter colours, in the order of the runtime's numbers.
 const COLOURS: [&str; 3] = ["GREEN", "YELLOW", "RED"];
 
 impl Externs {
@@ -54,7 +54,7 @@ impl Externs {
         Externs { prefix, checksums: Checksums::default() }
     }
 
-    /// Declares an extern instance, if it is one with state.
+    /// Declares an extern instance, if it has state.
     pub fn declare(&mut self, cx: &mut Lowerer<'_>, id: InstanceId) {
         let p = cx.p;
         let instance = p.instance(id);
@@ -90,14 +90,14 @@ impl Externs {
                 Some(ty) => ExternKind::Digest { fields: digest_fields(cx, ty) },
                 None => return,
             },
-            // The others have no state of their own; those that are not known are refused where they are used.
+            // The others have no state of their own; unknown externs are reported where they are used.
             _ => return,
         };
         let made = cx.b.extern_instance(ir::Extern { name: instance.path.clone(), span: instance.span, kind });
         cx.externs.insert(id, made);
     }
 
-    /// A parser or control is applied: its checksums begin anew.
+    /// Called when a parser or control is applied: clears its checksum objects.
     pub fn enter(&mut self, cx: &mut Lowerer<'_>, block: InstanceId) {
         let p = cx.p;
         for &child in &p.instance(block).children {
@@ -110,7 +110,7 @@ impl Externs {
         }
     }
 
-    /// Emits a call of an extern function; `None` if it is none of these.
+    /// Emits a call of an extern function; `None` if it is not one of these.
     pub fn function(&mut self, cx: &mut Lowerer<'_>, name: &str, call: &ExternCall<'_>) -> Option<Tree> {
         if !matches!(name, "assert" | "assume") {
             return None;
@@ -148,7 +148,7 @@ impl Externs {
             _ => {}
         }
         let ext = cx.externs.get(&id).copied()?;
-        // What DPDK's variant of the architecture adds: the program says how long the packet is.
+        // Optional arguments that DPDK's variant of the architecture adds, such as the packet's length.
         let told = |i: usize| (call.args.len() > i).then(|| call.value(i).operand());
         match (name, method, call.args.len()) {
             ("Counter", "count", 1 | 2) => {
@@ -223,7 +223,8 @@ impl Externs {
         Some(colour(cx, ty, dst))
     }
 
-    /// The entry that the table of a direct counter or meter has found.
+    /// The slot with the matched entry of a direct counter's or meter's table. Reports an error outside of the table's
+    /// actions.
     fn entry(&self, cx: &mut Lowerer<'_>, ext: ExternId, call: &ExternCall<'_>) -> Option<SlotId> {
         match cx.direct.get(&ext) {
             Some(entry) => Some(*entry),
@@ -242,7 +243,7 @@ impl Externs {
         }
     }
 
-    /// Says what a table property means.
+    /// The meaning of a table property.
     pub fn table_property(&self, name: &str) -> TableProperty {
         match name.strip_prefix(self.prefix).and_then(|n| n.strip_prefix('_')) {
             Some("implementation") => TableProperty::Implementation,
@@ -255,7 +256,7 @@ impl Externs {
     }
 }
 
-/// Bits of a register's cells, and what they begin with.
+/// Width in bits of a register's cells, and their initial value.
 fn register(cx: &Lowerer<'_>, instance: &Instance) -> Option<(u32, Bits)> {
     let ty = register_type(instance)?;
     let width = cx.cell_width(ty)?;
@@ -290,7 +291,7 @@ fn selector_hash(cx: &mut Lowerer<'_>, instance: &Instance, width: u64) -> Optio
     Some((algorithm, bits?))
 }
 
-/// Names and widths of what a digest of a type tells.
+/// Names and widths in bits of the fields in a digest of a type.
 fn digest_fields(cx: &Lowerer<'_>, ty: &Type) -> Vec<(String, u32)> {
     let mut names = Vec::new();
     leaf_names(cx, "", ty, &mut names);
@@ -299,7 +300,7 @@ fn digest_fields(cx: &Lowerer<'_>, ty: &Type) -> Vec<(String, u32)> {
     names.into_iter().zip(widths).filter(|(_, width)| *width > 0).collect()
 }
 
-/// A value with the shape of a type: a list of values for a header has no validity yet.
+/// Converts a value to the shape of a type: a list expression for a header has no validity bit.
 fn of_type(cx: &mut Lowerer<'_>, value: &Tree, ty: &Type) -> Tree {
     let count = |tree: &Tree| {
         let mut leaves = 0;
@@ -326,7 +327,7 @@ fn hash(cx: &mut Lowerer<'_>, instance: &Instance, call: &ExternCall<'_>) -> Opt
     let dst = cx.b.temp(width);
     let mut op = hash_op(cx, algorithm, dst, base, max, &data, false);
     if let Op::Hash { data, varbits, .. } = &mut op {
-        // Whole bytes: zeros in front, as in bmv2's psa_switch.
+        // Pads to whole bytes with zeros in front, as bmv2's psa_switch does.
         let is_varbit = |i: &usize| varbits.iter().any(|(at, _)| *at as usize == *i);
         let bits: u32 = (0..data.len()).filter(|i| !is_varbit(i)).map(|i| cx.width(&data[i]) % 8).sum();
         if !bits.is_multiple_of(8) {
@@ -349,7 +350,7 @@ fn random(cx: &mut Lowerer<'_>, instance: &Instance) -> Option<Tree> {
     Some(cx.random_between(signed, low, high).into())
 }
 
-/// A colour of the runtime as a member of the architecture's enum.
+/// Converts a colour of the runtime to the architecture's enum.
 fn colour(cx: &mut Lowerer<'_>, ty: &Type, colour: SlotId) -> Tree {
     let [green, yellow, red] = COLOURS.map(|name| Operand::new_const(crate::storage::ENUM_WIDTH, member(cx, ty, name)));
     let is_green = cx.b.bin(BinOp::Eq, colour, Operand::new_const(2, 0));
@@ -358,7 +359,7 @@ fn colour(cx: &mut Lowerer<'_>, ty: &Type, colour: SlotId) -> Tree {
     cx.b.select(is_green, green, other).into()
 }
 
-/// A member of the architecture's enum of colours as the runtime numbers them.
+/// Converts a colour of the architecture's enum to the runtime's number.
 fn earlier(cx: &mut Lowerer<'_>, ty: &Type, colour: Operand) -> Operand {
     let [_, yellow, red] = COLOURS.map(|name| Operand::new_const(crate::storage::ENUM_WIDTH, member(cx, ty, name)));
     let is_yellow = cx.b.bin(BinOp::Eq, colour.clone(), yellow);
@@ -366,7 +367,7 @@ fn earlier(cx: &mut Lowerer<'_>, ty: &Type, colour: Operand) -> Operand {
     cx.b.concat(is_red, is_yellow).into()
 }
 
-/// The number of a member of an enum; 0 if it has no such member.
+/// The number of an enum member; 0 if there is no such member.
 pub(crate) fn member(cx: &Lowerer<'_>, ty: &Type, name: &str) -> u128 {
     match ty {
         Type::Enum(id) => {

@@ -1,4 +1,4 @@
-//! What is between the blocks of a `PSA_Switch`: initial values, what becomes of a packet after ingress and after egress,
+//! The glue between the blocks of a `PSA_Switch`: initial values, the fate of a packet after ingress and after egress,
 //! and the entry points.
 //!
 //! ```text
@@ -9,16 +9,16 @@
 //! Deparse                                                                                                                  rest
 //! ```
 //!
-//! - `again`: a packet that was recirculated comes from `PSA_PORT_RECIRCULATE`, also when it is resubmitted then.
-//! - `begin`: `drop = true`, and what deparsers give parsers is empty.
-//! - `ingress_end`: hands the packet to the replication engine if it asks for a clone, resubmission or multicast; else drops it, or
-//!   goes on to egress. In a program that assigns `class_of_service` the engine gets every packet: it enqueues it, and runs
-//!   `Egress` when it is dequeued.
-//! - `copy`: a replica for egress; `clone`: a clone of either kind, parsed from the frame as it is.
-//! - `egress_end`: a packet that is dropped and not cloned is not put together.
-//! - `end`: replication for a clone, else the rest: drop, recirculate, or send.
+//! - `again`: a recirculated packet has ingress port `PSA_PORT_RECIRCULATE`, also if it is resubmitted afterwards.
+//! - `begin`: sets `drop = true`, and clears the metadata that deparsers pass to parsers.
+//! - `ingress_end`: passes the packet to the replication engine if a clone, resubmission or multicast is requested.
+//!   Otherwise drops it or continues with egress. In a program that assigns `class_of_service` the engine gets every
+//!   packet: it enqueues the packet, and runs `Egress` when it is dequeued.
+//! - `copy`: a copy for egress; `clone`: a clone of either kind, parsed from the frame as it is.
+//! - `egress_end`: ends a packet that is dropped and not cloned, before it is assembled.
+//! - `end`: replication for a clone; then the packet is dropped, recirculated or sent.
 //!
-//! What nothing in the program can ask for is not there, and neither are entries that nothing leads to.
+//! Code for requests that the program cannot make, and unreachable entry points, are left out.
 //!
 //! Specification: PSA 6.1 to 6.8. Tests: `tests/psa.rs`, `tests/stf/psa` at the root.
 
@@ -29,16 +29,16 @@ use crate::tree::Tree;
 use ir::{BinOp, EntryKind, Fate, Intrinsic, Op, Operand, ReplicationPoint, SlotId, StageId};
 use std::collections::BTreeMap;
 
-/// Name of the counter of packets dropped after egress.
+/// Drop reason of packets dropped after egress.
 const EGRESS_DROP: &str = "egress drop";
 
-/// The field lists of the packet paths with metadata.
+/// Numbers of the field lists of packet paths with metadata.
 const RESUBMITTED: u64 = 1;
 const RECIRCULATED: u64 = 2;
 const CLONED_I2E: u64 = 3;
 const CLONED_E2E: u64 = 4;
 
-/// The blocks' stages; of deparsers what they compute and what they emit.
+/// The stages of the blocks; a deparser has one that computes and one that emits.
 #[derive(Clone, Copy)]
 pub(super) struct Stages {
     pub ip: StageId,
@@ -78,23 +78,23 @@ pub(super) struct Glue<'g, 'c, 'p> {
     stages: Stages,
     ingress: IngressOutput,
     egress: EgressOutput,
-    /// What the program can ask for.
+    /// Which requests the program can make.
     clones: bool,
     clones_at_egress: bool,
     resubmits: bool,
     multicasts: bool,
     recirculates: bool,
-    /// Whether packets wait between ingress and egress, since the program chooses a class of service.
+    /// Whether packets wait in queues between ingress and egress, because the program assigns a class of service.
     queues: bool,
-    /// Whether packets that come again remember that they were recirculated.
+    /// Whether the packet was recirculated, if packets can be both recirculated and resubmitted.
     recirculated: Option<SlotId>,
-    /// Bytes behind what the ingress parser consumed, if the egress parser asks for the length.
+    /// Number of bytes after those that the ingress parser consumed, if the egress parser needs the length.
     rest: Option<SlotId>,
     requests: BTreeMap<Intrinsic, SlotId>,
 }
 
 impl<'g, 'c, 'p> Glue<'g, 'c, 'p> {
-    /// Writes the stages between the blocks, and the entry points.
+    /// Emits the stages between the blocks, and the entry points.
     pub fn write(cx: &'c mut Lowerer<'p>, fields: &'g Fields, stages: Stages) {
         let ingress = slots(&fields.ingress_out).map(|all| {
             let [class_of_service, clone, clone_session_id, drop, resubmit, multicast_group, egress_port] = all;
@@ -105,7 +105,7 @@ impl<'g, 'c, 'p> Glue<'g, 'c, 'p> {
             clone_session_id,
             drop,
         });
-        // After an error there is nothing to join.
+        // Missing fields have been reported already.
         let (Some(ingress), Some(egress)) = (ingress, egress) else { return };
         let all = [stages.ip, stages.ig, stages.id, stages.ep, stages.eg, stages.ed];
         let asks = |slot: SlotId| all.iter().any(|stage| cx.assigns_other_than(*stage, slot, 0));
@@ -152,7 +152,7 @@ impl<'g, 'c, 'p> Glue<'g, 'c, 'p> {
         let chain = |first: &[StageId]| -> Vec<StageId> { [first, &tail].concat() };
         let whole = match self.queues {
             false => chain(&[s.ip, begin, s.ig, s.id, ingress_end, s.id_emit]),
-            // Packets go on from their queues.
+            // Packets continue when they leave their queues.
             true => vec![s.ip, begin, s.ig, s.id, ingress_end],
         };
         self.cx.b.entry(EntryKind::Ingress, &whole);
@@ -176,7 +176,7 @@ impl<'g, 'c, 'p> Glue<'g, 'c, 'p> {
         }
     }
 
-    /// Tells the program what the runtime reads, and what it keeps for which path.
+    /// Declares the slots that the runtime reads, and the field lists of the packet paths.
     fn declare(&mut self) {
         let (i, f) = (&self.ingress, self.fields);
         self.requests.insert(Intrinsic::EgressSpec, i.egress_port);
@@ -306,7 +306,7 @@ impl<'g, 'c, 'p> Glue<'g, 'c, 'p> {
         self.set_request(Intrinsic::CloneFieldList, 16, Operand::new_const(16, list.into()));
     }
 
-    /// Notes how long the packet is without what was parsed.
+    /// Records the length of the packet behind the parsed headers.
     fn measure(&mut self) {
         if let Some(rest) = self.rest {
             let consumed = self.cx.b.temp(32);
@@ -383,7 +383,7 @@ impl<'g, 'c, 'p> Glue<'g, 'c, 'p> {
         stage
     }
 
-    /// The packet itself, after its clones: dropped, recirculated or sent.
+    /// Ends the original packet, after its clones: it is dropped, recirculated or sent.
     fn leave(&mut self) {
         let f = self.fields;
         if self.clones_at_egress {
@@ -403,7 +403,7 @@ impl<'g, 'c, 'p> Glue<'g, 'c, 'p> {
     }
 }
 
-/// Whether a stage can make a slot have this value: it assigns it other than with another constant.
+/// Whether a stage may set a slot to this value: it assigns the value, or anything that is not a constant.
 fn may_assign(cx: &Lowerer<'_>, stage: StageId, slot: SlotId, value: u64) -> bool {
     let program = cx.b.program();
     let mut may = false;

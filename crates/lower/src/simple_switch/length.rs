@@ -1,32 +1,34 @@
-//! `packet_length` in egress: the packet as it is then, with the headers that ingress added and without those it removed.
+//! `packet_length` in egress: the length of the packet at that point, with headers that ingress added and without those
+//! that it removed.
 //!
-//! bmv2 keeps a running length that `setValid` and `setInvalid` change and that egress is told when it starts; here it is
-//! the sum over the headers whose validity ingress writes, taken after the parser and again at the end of ingress. An
-//! egress-to-egress clone is told its length likewise, at the end of the egress that made it.
+//! bmv2 maintains a running length that `setValid` and `setInvalid` update and that egress starts with. Here it is
+//! computed from the headers whose validity ingress writes, by summing them after the parser and again at the end of
+//! ingress. The length of an egress-to-egress clone is computed in the same manner at the end of the egress that makes
+//! it.
 //!
 //! ```text
 //! length_start   $rest.ingress = packet_length - bytes(valid headers)
 //! ingress_end    packet_length = $rest.ingress + bytes(valid headers)
 //! ```
 //!
-//! There is code for this only in programs whose egress reads the length and whose ingress (or egress, for clones) makes
-//! headers valid or invalid.
+//! This code is emitted only if egress reads the length, and ingress (for clones: egress) makes headers valid or
+//! invalid.
 //!
 //! Tests: `tests/stf/v1model/length.stf` at the root.
 
 use super::{Glue, PacketHeader};
 use ir::{BinOp, Op, Operand, SlotId, StageId};
 
-/// What it takes to follow the length through a control.
+/// What is needed to track the length through a control.
 pub(super) struct Length {
     packet_length: SlotId,
-    /// The length without the headers that may change.
+    /// The slot with the length in bytes without the headers that may change.
     rest: SlotId,
     headers: Vec<PacketHeader>,
 }
 
 impl Glue<'_> {
-    /// For ingress: a stage behind the parser, and what the end of ingress needs.
+    /// For ingress: a stage after the parser, and what the end of ingress needs.
     pub(super) fn length_through_ingress(&mut self) -> (Option<StageId>, Option<Length>) {
         let Some(length) = self.length_through(self.stages.ingress, "$rest.ingress") else { return (None, None) };
         let stage = self.open_stage("length_start");
@@ -35,7 +37,7 @@ impl Glue<'_> {
         (Some(stage), Some(length))
     }
 
-    /// For egress, whose clones begin egress again.
+    /// For egress, whose clones start egress again.
     pub(super) fn length_through_egress(&mut self) -> Option<Length> {
         if !self.state.clones_at_egress {
             return None;
@@ -54,19 +56,19 @@ impl Glue<'_> {
         Some(Length { packet_length, rest: self.b.metadata(name, width), headers })
     }
 
-    /// Where the control begins.
+    /// At the start of the control: computes the length without the headers that may change.
     pub(super) fn note_rest(&mut self, length: &Length) {
         let bytes = self.bytes_of(length);
         self.b.emit(Op::Bin { op: BinOp::Sub, dst: length.rest, a: length.packet_length.into(), b: bytes });
     }
 
-    /// Where it ends.
+    /// At the end of the control: computes the new length.
     pub(super) fn set_length(&mut self, length: &Length) {
         let bytes = self.bytes_of(length);
         self.b.emit(Op::Bin { op: BinOp::Add, dst: length.packet_length, a: length.rest.into(), b: bytes });
     }
 
-    /// Bytes of those of the headers that are valid.
+    /// Total length in bytes of those headers that are valid.
     fn bytes_of(&mut self, length: &Length) -> Operand {
         let width = self.b.program().width(length.packet_length);
         let zero = Operand::new_const(width, 0);

@@ -1,14 +1,14 @@
-//! Names of custom CRCs: each call of `hash`, `verify_checksum` and `update_checksum` is a calculation, whose parameters bmv2's
-//! tools set by the name that p4c gives it.
+//! Names of calculations. Each call of `hash`, `verify_checksum` and `update_checksum` is a calculation; bmv2's tools
+//! set the parameters of a custom CRC by the name that p4c gives to it.
 //!
-//! p4c counts all calls, whatever their algorithm: `calc`, `calc_0`, `calc_1`, … First come the calls in actions, in the order of
-//! their declaration, where an action has a copy for each table that lists it and one for direct calls; then those of `apply`
-//! blocks; then checksums that are updated, then those that are verified. Sub-controls stand before the control that has them.
-//! The copies of an action are one calculation here, with the name of the first.
+//! p4c numbers all calls, whatever their algorithm: `calc`, `calc_0`, `calc_1`, … Calls in actions come first, in order
+//! of declaration; an action has a copy for each table that lists it and another for direct calls. Then come the calls
+//! in `apply` blocks, then checksum updates, then checksum verifications. Sub-controls precede the control that
+//! contains them. Here all copies of an action are one calculation, with the name of the first copy.
 //!
-//! Checksums are counted by themselves, those that are updated first: `cksum`, `cksum_0`, …
+//! Checksums are also numbered separately, updates first: `cksum`, `cksum_0`, …
 //!
-//! Deliberately not here: names that a program's own identifiers take from p4c.
+//! Not supported: p4c avoids names that the program itself uses, and this numbering does not.
 //!
 //! Tests: `crates/lower/tests/v1model.rs`; with tools, `tests/py/test_thrift.py`.
 
@@ -18,18 +18,18 @@ use sema::typed::{ActionId, Block, Call, Callee, Control, InstanceId, InstanceOf
 use sema::{TypedProgram, Value};
 use std::collections::{HashMap, HashSet};
 
-/// The calculations of a program, by the calls that they stand for.
+/// The calculations of a program, by call.
 #[derive(Default)]
 pub(super) struct Calculations {
     pub list: Vec<Calculation>,
-    /// By the address of a call in the typed program, and the instance that its block belongs to.
+    /// By the address of a call in the typed program, and the instance of its block.
     by_call: HashMap<(usize, Option<InstanceId>), CalculationId>,
-    /// Names of checksums, likewise.
+    /// Names of checksums, by the same key.
     checksums: HashMap<(usize, Option<InstanceId>), String>,
 }
 
 impl Calculations {
-    /// Of a program whose package has these controls.
+    /// Collects the calculations of a program; `pipelines` are ingress and egress.
     pub fn new(program: &TypedProgram, pipelines: [InstanceId; 2], [compute, verify]: [InstanceId; 2]) -> Calculations {
         let mut walk = Walk { program, found: Calculations::default(), names: 0, checksums: Vec::new() };
         let mut pipelines = pipelines.map(|id| (declared(program, id), id));
@@ -40,7 +40,7 @@ impl Calculations {
         }
         pipelines.iter().for_each(|(_, id)| walk.control(&users, *id));
         [compute, verify].into_iter().for_each(|id| walk.control(&users, id));
-        // Functions of the program; p4c has a copy for each call, so those that nobody calls have no checksum.
+        // p4c copies a function into each call, so the checksums of functions that are never called do not count.
         let called = called(program);
         for (i, function) in program.functions.iter().enumerate() {
             let before = walk.checksums.len();
@@ -58,14 +58,14 @@ impl Calculations {
         found
     }
 
-    /// The calculation that a call is, within an instance.
+    /// The calculation that a call performs, within an instance.
     pub fn of(&self, call: &Call, within: Option<InstanceId>) -> Option<CalculationId> {
         let address = std::ptr::from_ref(call).addr();
         let found = self.by_call.get(&(address, within)).or_else(|| self.by_call.get(&(address, None)));
         found.copied()
     }
 
-    /// The name of the checksum that a call is, within an instance.
+    /// The name of the checksum that a call verifies or updates, within an instance.
     pub fn checksum(&self, call: &Call, within: Option<InstanceId>) -> Option<&str> {
         let address = std::ptr::from_ref(call).addr();
         let found = self.checksums.get(&(address, within)).or_else(|| self.checksums.get(&(address, None)));
@@ -80,7 +80,7 @@ fn declared(program: &TypedProgram, id: InstanceId) -> usize {
     }
 }
 
-/// Functions that something calls.
+/// The functions that are called somewhere.
 fn called(program: &TypedProgram) -> HashSet<usize> {
     let mut called = HashSet::new();
     let controls = program.controls.iter().map(|control| &control.body);
@@ -95,7 +95,7 @@ fn called(program: &TypedProgram) -> HashSet<usize> {
     called
 }
 
-/// How many copies of an action p4c makes.
+/// The number of copies of each action that p4c makes.
 struct Users(HashMap<ActionId, u32>);
 
 impl Users {
@@ -121,9 +121,9 @@ impl Users {
 struct Walk<'a> {
     program: &'a TypedProgram,
     found: Calculations,
-    /// Names given so far.
+    /// Number of names given so far.
     names: u32,
-    /// Calls that are checksums, and whether they update.
+    /// The calls that are checksums, and whether each is an update.
     checksums: Vec<((usize, Option<InstanceId>), bool)>,
 }
 
@@ -175,7 +175,7 @@ impl Walk<'_> {
     }
 }
 
-/// Which argument of an extern function is its algorithm.
+/// The index of the argument with the algorithm.
 fn algorithm_argument(function: &str) -> Option<usize> {
     match function {
         "hash" => Some(1),
@@ -186,7 +186,7 @@ fn algorithm_argument(function: &str) -> Option<usize> {
     }
 }
 
-/// The custom CRC that a call names.
+/// The custom CRC that a call uses, if any.
 fn custom(program: &TypedProgram, call: &Call, argument: usize) -> Option<Calculated> {
     let argument = call.args.get(argument)?;
     let (sema::Type::Enum(id), Value::Enum(member)) = (&argument.ty, argument.value.expr()?.as_const()?) else {

@@ -1,16 +1,16 @@
 //! Registers whose cells are not numbers, and random numbers that are not `bit<W>` of at most 64 bits.
 //!
-//! A register's cell is one bit string. A value of any type with a fixed number of bits is laid out in it member after
-//! member, the first one most significant; booleans take one bit, errors and enums without underlying type 32, headers
-//! begin with their validity, and a varbit has as many bits as it can, then its length in 32. `control` reads and writes the same layout.
+//! A register's cell is one bit string. A value of any type of fixed size is laid out in it member by member, the first
+//! one most significant. Booleans take 1 bit; errors and enums without underlying type 32; a header begins with its
+//! validity bit; a varbit takes its maximum width, followed by its length in 32 bits. `control` uses the same layout.
 //!
 //! ```text
 //! register<S>(8) r;   struct S { bit<4> a; bool b; }      extern register r size 8 width 5
 //! r.read(s, i);                                       =>  %0 = register_read r[i];  s.a = %0[4:1];  s.b = %0[0:0]
 //! ```
 //!
-//! `random` of a signed type or of more than 64 bits is `lo` plus a random number up to the difference; a wide one is the
-//! remainder of a number that has 64 bits more than the difference, so that no value is preferred by more than 2^-64.
+//! `random` of a signed type or of more than 64 bits is `lo` plus a random offset. For a wide type the offset is a
+//! random number with at least 64 excess bits modulo the number of values, so its bias is at most 2^-64.
 //!
 //! Tests: `tests/stf/v1model/registers.stf` and `random.stf` at the root, `tests/v1model.rs`.
 
@@ -21,10 +21,10 @@ use base::Bits;
 use ir::{BinOp, CastKind, Op, Operand, SlotId, SlotKind};
 use sema::Type;
 
-/// The operands of a value of a type, as a cell has them: a stack's `nextIndex` is no part of its value.
+/// The operands of a value in the order of a cell. A stack's `nextIndex` is not part of its value.
 fn leaves(value: &Tree) -> Vec<Operand> {
     let mut all = Vec::new();
-    // `map` forgets what only storage has.
+    // `map` drops what only storage has.
     let _ = value.map(&mut |o| {
         all.push(o.clone());
         o.clone()
@@ -33,15 +33,15 @@ fn leaves(value: &Tree) -> Vec<Operand> {
 }
 
 impl Lowerer<'_> {
-    /// Bits of a register's cell for values of a type; `None` if it has none or too many.
+    /// Width in bits of a register's cell for values of a type; `None` if it is zero or exceeds the limit.
     pub(crate) fn cell_width(&self, ty: &Type) -> Option<u32> {
         let widths = leaves(&self.zero(ty)).iter().map(|o| u64::from(self.width(o))).sum::<u64>();
         u32::try_from(widths).ok().filter(|w| (1..=base::bits::MAX_WIDTH).contains(w))
     }
 
-    /// A value of a type as the bit string of a cell.
+    /// Packs a value of a type into the bit string of a cell.
     pub(crate) fn pack_cell(&mut self, value: &Tree, ty: &Type) -> Operand {
-        // A list of values for a header has no validity yet: it gets the type's own shape.
+        // A list expression for a header has no validity bit: it is converted to the shape of the type.
         let shaped = match leaves(value).len() == leaves(&self.zero(ty)).len() {
             true => value.clone(),
             false => {
@@ -57,7 +57,7 @@ impl Lowerer<'_> {
         rest.into_iter().fold(first, |all, part| self.b.concat(all, part).into())
     }
 
-    /// The value of a type that a cell's bit string stands for.
+    /// Unpacks a cell's bit string to a value of a type.
     pub(crate) fn unpack_cell(&mut self, cell: SlotId, ty: &Type) -> Tree {
         let shape = self.zero(ty);
         if let Tree::Leaf(_) = shape {
@@ -74,7 +74,7 @@ impl Lowerer<'_> {
         })
     }
 
-    /// A random number in `low..=high`; `low` if `high` is less.
+    /// A random number in `low..=high`, or `low` if `high < low`.
     pub(crate) fn random_between(&mut self, signed: bool, low: Operand, high: Operand) -> SlotId {
         let width = self.width(&low);
         if width <= 64 && !signed {
@@ -100,7 +100,7 @@ impl Lowerer<'_> {
         self.b.bin(BinOp::Add, low, offset)
     }
 
-    /// A random number of `count` times 64 bits.
+    /// A random number of `64 * count` bits.
     fn random_words(&mut self, count: u32) -> SlotId {
         let word = |cx: &mut Self| {
             let dst = cx.b.temp(64);

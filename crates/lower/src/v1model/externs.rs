@@ -3,16 +3,16 @@
 //! | extern | becomes |
 //! | --- | --- |
 //! | `counter`, `meter`, `register` | `Count`, `Meter`, `RegisterRead`, `RegisterWrite` |
-//! | `direct_counter` | counted at each hit of its table, as bmv2 does; `count()` itself does nothing |
-//! | `direct_meter` | runs at each hit of its table; `read` gives the colour, and where all actions that read it write the same field, the others write it too, as bmv2 does |
+//! | `direct_counter` | counts each hit of its table, as in bmv2; `count()` itself has no effect |
+//! | `direct_meter` | runs at each hit of its table; `read` returns the colour (see also `direct_meter` below) |
 //! | `hash`, `Checksum16`, `verify_checksum`, `update_checksum` (also `_with_payload`) | `Hash` |
 //! | `clone*`, `resubmit*`, `recirculate*` | request slots that the glue and the replication engine read |
-//! | `truncate` | a slot that the end of the deparser reads; of several calls the shortest length counts |
+//! | `truncate` | a slot that the end of the deparser reads; the shortest length of several calls applies |
 //! | `mark_to_drop` | `egress_spec = 511; mcast_grp = 0` |
 //! | `random`, `digest`, `log_msg`, `assert`, `assume` | operations of these names |
 //!
-//! The old `clone3`, `resubmit` and `recirculate` with a list of values keep the variables named there, as a field list
-//! of their own.
+//! The old `clone3`, `resubmit` and `recirculate` with a list expression preserve the variables that it contains, as a
+//! field list of their own.
 
 use super::{BlockRole, LEARN_BITS, Shared};
 use crate::arch::{Architecture, ExternCall, TableProperty};
@@ -33,16 +33,16 @@ use sema::typed::{
     BinaryOp, Call, Callee, Expr, ExprKind, Instance, InstanceId, InstanceOf, LocalId, Table, find_annotation,
 };
 
-/// Field lists made from old-style calls are numbered from here; written ones are `bit<8>`.
+/// Number of the first field list made from an old-style call; `@field_list` numbers are `bit<8>`.
 const OLD_STYLE_LISTS: u64 = 256;
 
-/// The architecture.
+/// The architecture v1model.
 pub(super) struct V1Model {
     pub state: Shared,
 }
 
 impl Lowerer<'_> {
-    /// Declares the instances of externs that have state.
+    /// Declares all extern instances that have state.
     pub(crate) fn declare_externs(&mut self) {
         let mut arch = self.arch.take();
         if let Some(arch) = &mut arch {
@@ -55,7 +55,7 @@ impl Lowerer<'_> {
         self.arch = arch;
     }
 
-    /// The name of a plain enum's member.
+    /// The name of a member of an enum without underlying type.
     pub(crate) fn member_name(&self, ty: &Type, value: Option<&Value>) -> Option<&str> {
         match (ty, value?) {
             (Type::Enum(id), Value::Enum(i)) => Some(&self.p.types.enums[id.index()].members.get(*i as usize)?.name),
@@ -63,7 +63,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The name of the enum member that a constructor parameter is.
+    /// The name of the enum member passed as a constructor argument.
     pub(crate) fn instance_enum(&self, instance: &Instance, arg: &str) -> Option<String> {
         let arg = instance.args.iter().find(|a| &*a.name == arg)?;
         self.member_name(&arg.ty, Some(&arg.value)).map(str::to_string)
@@ -120,14 +120,15 @@ impl Architecture for V1Model {
                 };
                 ExternKind::ActionSelector { size, actions: Vec::new(), algorithm, hash_width, empty: None }
             }
-            // `Checksum16` has no state; others are refused where they are used.
+            // `Checksum16` has no state; unknown externs are reported where they are used.
             _ => return,
         };
         let made = cx.b.extern_instance(ir::Extern { name: instance.path.clone(), span: instance.span, kind });
         cx.externs.insert(id, made);
     }
 
-    /// As if every action of the table read the meter, before anything else that it does.
+    /// If all actions that read a direct meter write the colour to the same field, bmv2 writes it at each hit, before
+    /// the action runs, also for the other actions.
     fn direct_meter(&mut self, cx: &mut Lowerer<'_>, table: &Table, meter: ir::ExternId, hit: SlotId, colour: SlotId) {
         let Some(result) = meter_result(cx, table, meter) else { return };
         let done = cx.split(hit.into());
@@ -196,7 +197,8 @@ impl Architecture for V1Model {
                     None => cx.b.metadata("$truncate", 32),
                 };
                 self.state.borrow_mut().truncate = Some(slot);
-                // Kept as complement: 0, which it is at first, cuts nothing; the smallest length is the largest here.
+                // Stored as complement: the initial value 0 truncates nothing, and the shortest length is the largest
+                // value.
                 let bytes = cx.b.resize_u(32, bytes);
                 let cut = cx.not(bytes);
                 let more = cx.b.bin(BinOp::Ult, slot, cut.clone());
@@ -258,7 +260,7 @@ impl Architecture for V1Model {
                         assign_colour(cx, place, &call.call.args[0].ty, colour);
                     }
                 }
-                // An action that several tables share reads the meter in that table only which has it.
+                // If tables share an action, it reads the meter only for the table that has it.
                 None if cx.in_table_action => {}
                 None => {
                     let message = "a direct meter is read in an action of the table that has it as `meters`";
@@ -301,12 +303,12 @@ impl V1Model {
         self.state.borrow().role
     }
 
-    /// A slot for a request to the replication engine.
+    /// The slot of a request to the replication engine.
     fn request(&self, cx: &mut Lowerer<'_>, which: Intrinsic, width: u32) -> SlotId {
         self.state.borrow_mut().switch.request(&mut cx.b, which, width)
     }
 
-    /// The constant algorithm of argument `i`.
+    /// The constant hash algorithm that is argument `i`.
     fn algorithm(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, i: usize) -> Option<HashAlgorithm> {
         let arg = call.call.args.get(i)?;
         let value = arg.value.expr().and_then(|e| cx.constant(e));
@@ -334,7 +336,7 @@ impl V1Model {
         assign(cx, Some(place), dst);
     }
 
-    /// The checksum of the arguments `(condition, data, checksum, algorithm)`.
+    /// The checksum for a call with arguments `(condition, data, checksum, algorithm)`.
     fn checksum(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, payload: bool) -> Option<SlotId> {
         let algorithm = self.algorithm(cx, call, 3)?;
         let width = cx.scalar_width(&call.call.args[2].ty).unwrap_or(1).max(1);
@@ -344,7 +346,7 @@ impl V1Model {
         Some(dst)
     }
 
-    /// Tells the tracer which checksum begins.
+    /// Marks the beginning of a checksum, for the tracer.
     fn mark_checksum(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, update: bool) {
         let state = self.state.borrow();
         if let Some(name) = state.calculations.checksum(call.call, cx.env.instance) {
@@ -374,7 +376,7 @@ impl V1Model {
 
     fn random(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>) {
         let ty = &call.call.args[0].ty;
-        // `bit<0>` has one value, and it is there already.
+        // `bit<0>` has only one value.
         if cx.scalar_width(ty).is_some_and(|w| w > 0) {
             let signed = is_signed(&cx.p.types, ty);
             let (low, high) = (call.value(1).operand(), call.value(2).operand());
@@ -393,7 +395,7 @@ impl V1Model {
         }
     }
 
-    /// Names are those of the data's type, as P4Runtime wants.
+    /// Sends a digest. Field names are those of the data's type, as P4Runtime requires.
     fn digest(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>) {
         let Some(arg) = call.call.args.get(1) else { return };
         let ty = call.call.type_args.first().unwrap_or(&arg.ty);
@@ -419,9 +421,9 @@ impl V1Model {
         cx.b.emit(Op::Digest { digest, data });
     }
 
-    /// A digest that is sent at the end of ingress, unless another one is asked for before.
+    /// Requests a digest to be sent at the end of ingress, unless another one is requested before.
     fn learn(&self, cx: &mut Lowerer<'_>, digest: ir::ExternId, data: Vec<Operand>) {
-        // What is no variable keeps the value that it has here.
+        // A value that is not a variable is saved here.
         let data = data.into_iter().map(|value| match &value {
             Operand::Slot(slot) if cx.b.program().slots[slot.index()].kind == SlotKind::Temp => {
                 let width = cx.width(&value);
@@ -444,7 +446,7 @@ impl V1Model {
         if let Some(info) = cx.p.types.struct_info(ty).filter(|s| !s.name.is_empty()) {
             let written = find_annotation(&info.annotations, "name").and_then(|a| a.as_str());
             let name = written.unwrap_or(&info.name).trim_start_matches('.').to_string();
-            // Instances of one generic struct have one name; P4Info counts them in the same way.
+            // Instances of a generic struct have the same name; P4Info numbers them in the same manner.
             let externs = &cx.b.program().externs;
             let mut numbered = (1..).map(|n| format!("{name}_{n}"));
             let taken =
@@ -497,7 +499,7 @@ impl V1Model {
         cx.b.resize_u(16, call.value(i).operand())
     }
 
-    /// A field list of the variables that a list of values names.
+    /// The field list of the variables in a list expression.
     fn old_style_list(&self, cx: &mut Lowerer<'_>, data: &Tree) -> Operand {
         let program = cx.b.program();
         let mut slots = data.slots();
@@ -515,7 +517,7 @@ impl V1Model {
         Operand::new_const(16, u128::from(index))
     }
 
-    /// Writes a meter's answer to argument `result` where `within` holds.
+    /// Emits a meter operation, and writes its colour to argument `result` if `within` holds.
     fn colour(
         &self,
         cx: &mut Lowerer<'_>,
@@ -532,7 +534,7 @@ impl V1Model {
     }
 }
 
-/// Writes a colour to a place of a type, which may have fewer than its two bits.
+/// Assigns a colour to a place whose type may have fewer than 2 bits.
 fn assign_colour(cx: &mut Lowerer<'_>, place: &Place, ty: &Type, colour: SlotId) {
     if let Some(width) = cx.scalar_width(ty).filter(|w| *w > 0) {
         let value = cx.b.resize_u(width, colour);
@@ -540,7 +542,8 @@ fn assign_colour(cx: &mut Lowerer<'_>, place: &Place, ty: &Type, colour: SlotId)
     }
 }
 
-/// Where the actions of a table read the colour of its direct meter to, if that is one place outside of all of them.
+/// The field to which a table's actions read the colour of its direct meter, if they all use the same field of a
+/// parameter of the control.
 fn meter_result<'p>(cx: &Lowerer<'p>, table: &Table, meter: ir::ExternId) -> Option<&'p Expr> {
     let p = cx.p;
     let control = cx.env.instance.and_then(|i| match p.instance(i).of {
@@ -564,7 +567,7 @@ fn meter_result<'p>(cx: &Lowerer<'p>, table: &Table, meter: ir::ExternId) -> Opt
     (is_field(first) && others.iter().all(same)).then_some(first)
 }
 
-/// The variable and the fields that a path of fields consists of.
+/// The variable and the field indices of a path of fields.
 fn field_path(e: &Expr) -> Option<(LocalId, Vec<u32>)> {
     match &e.kind {
         ExprKind::Local(local) => Some((*local, Vec::new())),
@@ -595,7 +598,7 @@ pub(crate) fn no_effect(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, message: &s
     cx.report(Diagnostic::warning(codes::NO_EFFECT, call.call.span, message));
 }
 
-/// Whether what is read by an index is written to its target: in bmv2 only if the index is there.
+/// Whether the result for an index is written to its target; in bmv2 only if the index is in range.
 fn in_range(cx: &mut Lowerer<'_>, ext: ir::ExternId, index: &Operand) -> Operand {
     let (ExternKind::Register { size, .. } | ExternKind::Meter { size, .. }) = cx.b.program().externs[ext.index()].kind
     else {
@@ -611,7 +614,8 @@ fn in_range(cx: &mut Lowerer<'_>, ext: ir::ExternId, index: &Operand) -> Operand
     }
 }
 
-/// Runs `f` where the call's first argument holds; in bmv2 only if the header of the checksum, its third one, is valid.
+/// Runs `f` if the call's first argument holds; in bmv2 only if the header with the checksum, its third argument, is
+/// valid.
 fn when_there(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, f: impl FnOnce(&mut Lowerer<'_>)) {
     when(cx, call, |cx| {
         let checksum = match call.place(2) {
@@ -625,7 +629,7 @@ fn when_there(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, f: impl FnOnce(&mut L
     });
 }
 
-/// Runs `f` where the call's first argument holds.
+/// Runs `f` if the call's first argument holds.
 fn when(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, f: impl FnOnce(&mut Lowerer<'_>)) {
     let cond = call.value(0).operand();
     match &cond {
@@ -648,7 +652,7 @@ fn when(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, f: impl FnOnce(&mut Lowerer
     }
 }
 
-/// An index of at most 64 bits; what does not fit them is no index of anything, and neither is the largest number.
+/// Converts an index to at most 64 bits; one that does not fit becomes 2^64 - 1, which is always out of range.
 pub(crate) fn index_operand(cx: &mut Lowerer<'_>, index: Operand) -> Operand {
     let width = cx.width(&index);
     if width <= 64 {
@@ -684,7 +688,7 @@ pub(crate) fn hash_op(
     Op::Hash { algorithm, dst, base, max, data: operands, varbits, payload }
 }
 
-/// Names for `Tree::for_each_told_leaf`.
+/// The names of the values that `Tree::for_each_told_leaf` visits.
 pub(crate) fn leaf_names(cx: &Lowerer<'_>, prefix: &str, ty: &Type, names: &mut Vec<String>) {
     let join = |name: &str| if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") };
     match cx.p.types.underlying(ty) {

@@ -1,4 +1,4 @@
-//! A bridge's program on the interpreter, and frames for it.
+//! Runs the program of an OpenFlow bridge on the interpreter, and provides frames for it.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -8,10 +8,10 @@ use interp::{Fate, Interp, SeededHost};
 use ir::{EntryKind, EntryPoint, Program, StageId};
 use std::sync::Arc;
 
-/// The program as it is delivered.
+/// The program that Sluice ships.
 pub const OPENFLOW: &str = include_str!("../../../bridge/p4/openflow.p4");
 
-/// A packet between the two entries.
+/// A packet between the two entry points.
 #[derive(Clone)]
 pub struct Packet {
     pub frame: Vec<u8>,
@@ -26,7 +26,7 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// An entry of its own runs the header actions.
+    /// Header actions get an entry point of their own.
     pub fn new(mut program: Program) -> Bridge {
         let (actions, _) = program.openflow.as_ref().and_then(|o| o.actions).expect("it has header actions");
         let hand_over = program.stages.iter().position(|s| s.name == "hand_over").map(StageId::from_index);
@@ -36,7 +36,7 @@ impl Bridge {
         Bridge { interp: Interp::new(program.clone()), program }
     }
 
-    /// As lowered, and optimised.
+    /// The program as lowered, and optimised.
     pub fn both(text: &str) -> [Bridge; 2] {
         let program = super::common::lower(text);
         let mut optimised = program.clone();
@@ -53,7 +53,7 @@ impl Bridge {
     }
 
     pub fn parse(&self, frame: &[u8]) -> Packet {
-        // The parser must not rely on what was in the record.
+        // The parser must not rely on earlier contents of the record.
         let mut record = vec![0xa5a5_a5a5_a5a5_a5a5; self.interp.layout().words()];
         for (which, slot) in &self.program.intrinsics {
             let value = if which.name() == "packet_length" { frame.len() as u64 } else { 7 };
@@ -86,14 +86,14 @@ impl Bridge {
         }
     }
 
-    /// Whether what the field needs holds.
+    /// Whether the prerequisites of a field hold.
     pub fn has(&self, packet: &Packet, name: &str) -> bool {
         self.field(name).prerequisites.iter().all(|(other, mask, values)| {
             values.contains(&(self.get(packet, &self.fields()[*other as usize].name) & mask))
         })
     }
 
-    /// Runs a header action; whether it asks for parsing anew, and whether a TTL is over.
+    /// Runs a header action. Returns whether it requests reparsing, and whether a TTL has expired.
     pub fn act(&self, packet: &mut Packet, name: &str, argument: Option<Bits>) -> (bool, bool) {
         let openflow = self.program.openflow.as_ref().expect("it is of the model");
         let (_, table) = openflow.actions.expect("it has header actions");
@@ -126,7 +126,7 @@ pub fn mask_of(width: u32) -> u128 {
     if width >= 128 { u128::MAX } else { (1 << width) - 1 }
 }
 
-// Frames, from the inside out.
+// Frames, built from the payload outwards.
 
 pub fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
@@ -155,7 +155,7 @@ pub fn ethernet(tags: &str, ethertype: u16, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// `fragment`: flags and offset.
+/// `fragment`: the flags and the fragment offset.
 pub fn ipv4(proto: u8, options: &[u8], fragment: u16, payload: &[u8]) -> Vec<u8> {
     let mut header = vec![0x45 + (options.len() / 4) as u8, 0xb9];
     header.extend(((20 + options.len() + payload.len()) as u16).to_be_bytes());
@@ -172,7 +172,7 @@ pub fn ipv4(proto: u8, options: &[u8], fragment: u16, payload: &[u8]) -> Vec<u8>
 
 pub const IPV6_ADDRESSES: &str = "fd000000000000000000000000000001 fd000000000000000000000000000002";
 
-/// `extensions`: whole, the first of type `next`.
+/// `extensions`: all extension headers; the first one has type `next`.
 pub fn ipv6(next: u8, extensions: &[u8], proto: u8, payload: &[u8]) -> Vec<u8> {
     let mut header = bytes("6b912345");
     header.extend(((extensions.len() + payload.len()) as u16).to_be_bytes());
@@ -183,7 +183,7 @@ pub fn ipv6(next: u8, extensions: &[u8], proto: u8, payload: &[u8]) -> Vec<u8> {
     header
 }
 
-/// Where the checksum of a protocol is.
+/// The offset of the checksum in a protocol's header.
 fn checksum_at(proto: u8) -> Option<usize> {
     match proto {
         6 => Some(16),
@@ -211,7 +211,7 @@ fn transport(proto: u8, addresses: &[u8], payload: &[u8], is_first: bool) -> Vec
     payload
 }
 
-/// Whether all checksums of a frame without tags, labels and extensions are right.
+/// Whether all checksums of a frame without tags, labels and extension headers are correct.
 pub fn checksums_are_right(frame: &[u8]) -> bool {
     let ip = &frame[14..];
     let (proto, addresses, payload) = match (frame[12], frame[13]) {
@@ -244,7 +244,7 @@ pub fn advertisement() -> Vec<u8> {
     bytes("8800 0000 60000000 fd0000000000000000000000000000ff 0e01 010203040506 0201 0200000000d1")
 }
 
-/// Frames of all protocols, by what is special about them.
+/// Frames of all protocols, by name.
 pub fn frames() -> Vec<(&'static str, Vec<u8>)> {
     let tag = "8100 a005";
     let hop = bytes("2b 00 050200000000");

@@ -1,4 +1,4 @@
-//! P4 text to verified IR; a v1model program from the few parts that a test is about.
+//! Compiles P4 text to verified IR, and builds v1model programs from the parts that a test is about.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -8,17 +8,17 @@ use ir::EntryKind;
 use std::sync::Arc;
 use syntax::{MemoryLoader, Options, SourceInput};
 
-/// Lowers a program; `Err` has the diagnostics of the first stage that refuses it, one per line.
+/// Lowers a program; `Err` has the diagnostics of the first stage that rejects it, one per line.
 pub fn try_lower(text: &str) -> Result<ir::Program, String> {
     lower_with_reasons(text).map(|(program, _)| program)
 }
 
-/// Why a program that is in order cannot be loaded, one line per reason.
+/// The reasons why a correct program cannot be loaded, one per line.
 pub fn unloadable(text: &str) -> String {
     lower_with_reasons(text).unwrap_or_else(|errors| panic!("{errors}")).1
 }
 
-/// The program and why it cannot be loaded.
+/// The program, and the reasons why it cannot be loaded.
 fn lower_with_reasons(text: &str) -> Result<(ir::Program, String), String> {
     let mut loader = MemoryLoader::default();
     for name in sema::EMBEDDED {
@@ -50,12 +50,12 @@ fn lower_with_reasons(text: &str) -> Result<(ir::Program, String), String> {
     Ok((program, lowered.unloadable.iter().map(reason).collect()))
 }
 
-/// Lowers a program that is in order.
+/// Lowers a correct program.
 pub fn lower(text: &str) -> ir::Program {
     try_lower(text).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// What a test program consists of; empty parts do nothing.
+/// The parts of a test program; empty parts get a default that does nothing.
 #[derive(Clone, Copy, Default)]
 pub struct V1<'a> {
     /// Declarations before the blocks.
@@ -108,25 +108,25 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;\n"
         lower(&self.text())
     }
 
-    /// The errors of a program that is refused.
+    /// The errors of a program that is rejected.
     pub fn errors(&self) -> String {
         try_lower(&self.text()).err().unwrap_or_else(|| "no errors".to_string())
     }
 }
 
-/// A stage's text without places in the source.
+/// A stage's text without source positions.
 pub fn stage_text(program: &ir::Program, name: &str) -> String {
     let index = program.stages.iter().position(|s| s.name == name).unwrap_or_else(|| panic!("no stage `{name}`"));
     let text = ir::print::print_stage(program, ir::StageId::from_index(index));
     text.lines().map(|line| format!("{}\n", line.split(" @").next().unwrap_or(line))).collect()
 }
 
-/// The entries' lines.
+/// The lines that declare entry points.
 pub fn entries_text(program: &ir::Program) -> String {
     ir::print(program).lines().filter(|l| l.starts_with("entry ")).map(|l| format!("{l}\n")).collect()
 }
 
-/// A packet's end: `port: frame`, `drop: reason`, or the replication point.
+/// The fate of a packet: `port: frame`, `drop: reason`, or the replication point.
 pub fn run(interp: &Interp, packet: &str) -> String {
     let bytes: Vec<u8> = packet.split_whitespace().map(|b| u8::from_str_radix(b, 16).expect("a byte")).collect();
     let mut record = vec![0; interp.layout().words()];
@@ -146,7 +146,7 @@ pub fn run(interp: &Interp, packet: &str) -> String {
     }
 }
 
-/// Runs packets through a program and looks at what comes out.
+/// Runs packets through a program and compares their fates.
 pub fn check(program: V1<'_>, packets: &[(&str, &str)]) {
     let interp = Interp::new(Arc::new(program.lower()));
     for (packet, expected) in packets {

@@ -1,4 +1,4 @@
-//! Instructions and terminators, read.
+//! The parser of instructions and terminators.
 
 use super::{Body, Parser, Result, integer};
 use crate::lexer::Token;
@@ -20,7 +20,7 @@ impl Parser<'_> {
         Ok(values)
     }
 
-    /// So many values.
+    /// Exactly `N` values.
     fn exactly<const N: usize>(&mut self) -> Result<[Value; N]> {
         let values = self.values()?;
         match values.try_into() {
@@ -63,7 +63,7 @@ impl Parser<'_> {
                     cases.push((number, self.edge()?));
                 }
             }
-            // A value could also begin the next block, but no block's number begins with `v`.
+            // A word that begins with `v` is the value: no block's name begins so.
             "return" => Terminator::Return(match self.peek() {
                 Some(Token::Word(word)) if word.starts_with('v') => Some(self.value()?),
                 _ => None,
@@ -95,7 +95,7 @@ impl Parser<'_> {
                 self.at = start;
                 return self.error("this instruction has no result");
             }
-            // A call whose result nothing uses still defines a value.
+            // A call defines a value even if its result has no uses.
             (None, Some(_)) => {
                 self.at = start;
                 return self.error("this instruction has a result, which needs a name");
@@ -132,7 +132,7 @@ impl Parser<'_> {
         Ok(Access { regions: self.regions()?, bytes, order })
     }
 
-    /// An address and values behind it.
+    /// An address, followed by values.
     fn addressed<const N: usize>(&mut self) -> Result<(Address, [Value; N])> {
         let address = self.address()?;
         self.mark(',')?;
@@ -193,7 +193,7 @@ impl Parser<'_> {
         Ok((op, ty))
     }
 
-    /// An instruction that says its type.
+    /// An instruction whose name states its type.
     fn typed(&mut self, name: &str, ty: Type) -> Result<Op> {
         fn find<T: Copy>(list: &[(T, &'static str)], name: &str) -> Option<T> {
             list.iter().find(|(_, other)| *other == name).map(|(item, _)| *item)

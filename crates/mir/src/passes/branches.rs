@@ -1,13 +1,14 @@
-//! Branch simplification: decided branches, empty blocks, blocks that follow one another, unreachable blocks.
+//! Branch simplification: branches with a known outcome, jump threading, block merging, unreachable blocks.
 //!
-//! - A branch or switch on a constant, or whose edges are all the same, is a jump; one on a negation is turned.
-//! - *Jump threading*: an edge to a block without instructions that jumps on, or that branches on a parameter for which
-//!   the edge passes a constant, leads where that leads.
-//! - A block with one predecessor that jumps to it becomes part of that.
-//! - Blocks that no path leads to leave the layout.
+//! - A branch or switch on a constant, or whose edges are all the same, becomes a jump; a branch on a negation is
+//!   inverted.
+//! - *Jump threading*: consider a block without instructions that ends in a jump, or in a branch on a parameter for
+//!   which the edge passes a constant. The edge goes directly to the target.
+//! - A block whose only predecessor jumps to it is merged into that.
+//! - Unreachable blocks leave the layout.
 //!
-//! Needs: a well-formed function. Guarantees: every block in the layout is reachable; no edge leads to a block that only
-//! jumps on, unless something else uses its parameters or it jumps in a circle.
+//! Needs: a well-formed function. Guarantees: every block in the layout is reachable; no edge leads to a block that
+//! only jumps, unless its parameters are used elsewhere or it is part of an endless loop.
 //!
 //! ```text
 //! v1 = const.i1 1
@@ -27,13 +28,13 @@ use crate::op::{Edge, Op, Terminator, Unary};
 use crate::types::{Block, Value};
 use std::collections::HashMap;
 
-/// Empty blocks that an edge is led through at a time; more are left for the next run, and circles end.
+/// Largest number of empty blocks that an edge skips at a time. The next run continues, and cycles terminate.
 const STEPS_MAX: usize = 16;
 
 /// Runs the pass.
 pub(super) fn run(_: &Module, function: &mut Function) -> bool {
     let mut changed = false;
-    // Merging makes blocks empty, threading makes branches decided.
+    // Merging and threading create new opportunities for each other.
     for _ in 0..3 {
         let again = decide(function) | thread(function) | remove_unreachable(function) | merge(function);
         changed |= again;
@@ -44,7 +45,7 @@ pub(super) fn run(_: &Module, function: &mut Function) -> bool {
     changed
 }
 
-/// What an operation defines a value by.
+/// The operation that defines a value, if one does.
 fn made_by<'f>(function: &'f Function, definitions: &[Option<Definition>], value: Value) -> Option<&'f Op> {
     match definitions.get(value.index()).copied().flatten()? {
         Definition::Inst(block, i) => Some(&function.block(block).insts[i].op),
@@ -52,7 +53,7 @@ fn made_by<'f>(function: &'f Function, definitions: &[Option<Definition>], value
     }
 }
 
-/// Branches whose outcome is known become jumps.
+/// Replaces branches with a known outcome by jumps.
 fn decide(function: &mut Function) -> bool {
     let definitions = function.definitions();
     let mut changed = false;
@@ -94,10 +95,10 @@ fn decide(function: &mut Function) -> bool {
     changed
 }
 
-/// Leads edges past empty blocks.
+/// Threads edges past empty blocks.
 fn thread(function: &mut Function) -> bool {
     let definitions = function.definitions();
-    // By block: whether its parameters are used by its own terminator alone, so that edges may pass it by.
+    // By block: whether only its own terminator uses its parameters, so that edges may skip it.
     let mut is_passable: Vec<bool> = function.blocks.iter().map(|block| block.insts.is_empty()).collect();
     for &block in &function.layout {
         let data = function.block(block);
@@ -127,7 +128,7 @@ fn thread(function: &mut Function) -> bool {
     changed
 }
 
-/// Where an edge to an empty block leads, if that is known.
+/// The edge that replaces an edge to an empty block, if its outcome is known.
 fn beyond(function: &Function, definitions: &[Option<Definition>], edge: &Edge) -> Option<Edge> {
     let data = function.block(edge.block);
     let arg = |value: Value| match data.params.iter().position(|param| *param == value) {
@@ -170,7 +171,7 @@ fn remove_unreachable(function: &mut Function) -> bool {
     function.layout.len() != before
 }
 
-/// Appends blocks to the one block that jumps to them.
+/// Merges each block into the only block that jumps to it.
 fn merge(function: &mut Function) -> bool {
     let mut edges: HashMap<Block, usize> = HashMap::new();
     for block in &function.layout {

@@ -1,18 +1,19 @@
-//! Common subexpression elimination with dominators, redundant loads and lookups included.
+//! Dominator-based common subexpression elimination, including redundant loads and lookups.
 //!
-//! A walk of the dominator tree keeps the expressions that the dominating blocks computed (Briggs, Cooper, Simpson:
-//! "Value numbering", Software Practice and Experience 1997, section 4.1, dominator-based). What reads memory has, for
-//! each region that it reads, a *version*: the last instruction that may have written there, or the block where several
-//! versions meet (as in memory SSA, one chain per region). The same load with the same versions gives the same value.
+//! A walk of the dominator tree keeps the expressions computed by dominating blocks (Briggs, Cooper, Simpson: "Value
+//! numbering", Software Practice and Experience 1997, section 4.1, dominator-based). An instruction that reads memory
+//! has, for each region that it reads, a *version*: the last instruction that may have written there, or the block at
+//! which several versions join (as in memory SSA, with one chain per region). The same load with the same versions has
+//! the same value.
 //!
-//! A store to a region changes its version, but loads ahead of it from the same base and other bytes, or from other
-//! stack slots, stay known; and what it stored is known as what a load would give.
+//! A store to a region changes its version. Earlier loads from the same base at other bytes, or from other stack slots,
+//! stay valid, and the stored value is recorded as the result of a load (store-to-load forwarding).
 //!
-//! Other threads may write to shared regions at any time. Of two loads without an atomic operation or a call that may
-//! write between them, the second may give what the first gave: that thread then wrote later.
+//! Other threads may write to shared regions at any time. Two loads without an atomic operation or a writing call
+//! between them may be merged: the execution in which the other thread writes after both is allowed.
 //!
-//! Needs: a well-formed function. Guarantees: no instruction without effect repeats one that dominates it, as far as
-//! versions tell.
+//! Needs: a well-formed function. Guarantees: no instruction without effects repeats a dominating one with the same
+//! versions.
 //!
 //! ```text
 //! v1 = load.i32 be4 frame v0+12             v1 = load.i32 be4 frame v0+12
@@ -30,22 +31,22 @@ use crate::op::{Access, Address, Op};
 use crate::types::{Block, Effects, Region, Regions, Slot, Type, Value};
 use std::collections::HashMap;
 
-/// Loads that are checked against a store whether they stay known.
+/// Largest number of recent loads and stores that are checked for overlap with each store.
 const RECENT_MAX: usize = 32;
 
-/// By region: what may have written there last.
+/// By region: its version.
 type Versions = [u32; Region::ALL.len()];
 
-/// What an instruction computes.
+/// The operation of an instruction, as a hash key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Expression {
     op: Op,
     ty: Type,
-    /// Of regions that it reads; others are 0.
+    /// The versions of the regions that it reads; 0 for others.
     versions: Versions,
 }
 
-/// Where bytes are.
+/// A range of bytes in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Location {
     root: Root,
@@ -60,7 +61,7 @@ enum Root {
 }
 
 impl Location {
-    /// Whether two can have a byte in common.
+    /// Whether two ranges may overlap.
     fn meets(self, other: Location) -> bool {
         match (self.root, other.root) {
             (Root::Slot(a), Root::Slot(b)) if a != b => false,
@@ -70,7 +71,7 @@ impl Location {
     }
 }
 
-/// Something known to be at a place in memory.
+/// A value known to be in memory.
 #[derive(Clone, Debug)]
 struct Recent {
     access: Access,
@@ -80,14 +81,14 @@ struct Recent {
     value: Value,
 }
 
-/// A block in the walk of the dominator tree.
+/// A block on the current path in the dominator tree.
 struct Visit {
     block: Block,
-    /// The next child.
+    /// Index of the next child to visit.
     next: usize,
-    /// What this block made known.
+    /// The expressions that this block added.
     added: Vec<Expression>,
-    /// What is known of memory at its end.
+    /// The memory contents known at its end.
     recent: Vec<Recent>,
 }
 
@@ -95,7 +96,7 @@ struct Walk<'m> {
     module: &'m Module,
     known: HashMap<Expression, Value>,
     replacements: Replacements,
-    /// By value: the slot and offset that an address is.
+    /// By value: the slot and offset, if the value is an address of a stack slot.
     slots: Vec<Option<(Slot, i32)>>,
     versions: Versions,
     recent: Vec<Recent>,
@@ -121,7 +122,7 @@ pub(super) fn run(module: &Module, function: &mut Function) -> bool {
     let mut next = Some(function.entry());
     loop {
         if let Some(block) = next.take() {
-            // What the only predecessor knows of memory is still so.
+            // If the immediate dominator is the only predecessor, its knowledge of memory still holds.
             walk.recent = match (cfg.predecessors(block), path.last()) {
                 ([(from, _)], Some(parent)) if *from == parent.block => parent.recent.clone(),
                 _ => Vec::new(),
@@ -149,7 +150,7 @@ pub(super) fn run(module: &Module, function: &mut Function) -> bool {
 }
 
 impl Walk<'_> {
-    /// Goes through a block; whether an instruction went away.
+    /// Processes a block. Returns whether an instruction was removed.
     fn block(&mut self, function: &mut Function, block: Block, memory: &MemoryVersions) -> bool {
         let mut changed = false;
         let values = std::mem::take(&mut function.values);
@@ -198,11 +199,11 @@ impl Walk<'_> {
     fn expression(&self, mut op: Op, ty: Type, effects: Effects) -> Expression {
         match &mut op {
             Op::Binary(binary, a, b) if binary.is_commutative() => (*a, *b) = (*a.min(b), *a.max(b)),
-            // Which regions a load names does not change what it gives.
+            // The regions that a load names do not change its result.
             Op::Load(access, address) => {
                 access.regions = Regions::NONE;
                 if let Some((slot, offset)) = self.slots[address.base.index()] {
-                    // All addresses of a slot are one base, which is no value of the function.
+                    // All addresses of a slot get the same base, an id that no value of the function has.
                     *address = Address { base: Value(u32::MAX - slot.0), offset: address.offset.wrapping_add(offset) };
                 }
             }
@@ -233,7 +234,7 @@ impl Walk<'_> {
         self.recent.push(Recent { access, address, ty, location, value });
     }
 
-    /// An instruction that may write.
+    /// Processes an instruction that may write.
     fn write(&mut self, op: &Op, effects: Effects, id: u32, values: &[Type]) {
         for region in effects.writes.iter() {
             self.versions[region as usize] = id;
@@ -248,7 +249,7 @@ impl Walk<'_> {
             !meets || written.is_some_and(|written| !recent.location.meets(written))
         };
         self.recent.retain(stays);
-        // With the versions that hold from here on.
+        // Records what stays valid under the versions from here on.
         for i in 0..self.recent.len() {
             let Recent { access, address, ty, value, .. } = self.recent[i];
             if access.regions.meets(effects.writes) {
@@ -271,17 +272,17 @@ impl Walk<'_> {
     }
 }
 
-/// Versions of memory at the beginning of blocks.
+/// The memory versions at the start of each block.
 struct MemoryVersions {
     starts: Vec<Versions>,
-    /// By block: the version that is below those of the block's writes.
+    /// By block: the version before its first write.
     first_write: Vec<u32>,
 }
 
 impl MemoryVersions {
     fn new(module: &Module, function: &Function, cfg: &Cfg) -> MemoryVersions {
         let blocks = function.blocks.len();
-        // 0 is the function's start; the next ones are of blocks where versions meet.
+        // 0 is the function's start; the next `blocks` numbers belong to joins at the start of blocks.
         let mut next = blocks as u32;
         let mut first_write = vec![0; blocks];
         // By block and region: the version of the last write.
@@ -304,7 +305,7 @@ impl MemoryVersions {
             for &block in cfg.reverse_postorder() {
                 let joined = block.0 + 1;
                 for region in 0..Region::ALL.len() {
-                    // Edges from blocks that were not visited are taken to change nothing until they are.
+                    // Edges from blocks that have not been visited yet are ignored (the optimistic assumption).
                     let mut versions = cfg
                         .predecessors(block)
                         .iter()
@@ -312,7 +313,7 @@ impl MemoryVersions {
                     let first = versions.next().unwrap_or(0);
                     let version = if versions.all(|version| version == first) { first } else { joined };
                     let start = &mut starts[block.index()][region];
-                    // A version that is still on the move is a new one here, which is always right.
+                    // A version that keeps changing becomes a new one here, which is always correct.
                     let version = if changes[block.index()][region] > 2 { joined } else { version };
                     if *start != version {
                         *start = version;

@@ -1,11 +1,11 @@
-//! Constant folding and propagation along the paths that are taken.
+//! Conditional constant propagation and constant folding.
 //!
-//! Wegman, Zadeck: "Constant propagation with conditional branches", TOPLAS 1991. A value is taken for a constant, and an
-//! edge for one that is never taken, until something says otherwise; so what is constant around a loop is found, and what
-//! only paths that are never taken would change.
+//! Wegman, Zadeck: "Constant propagation with conditional branches", TOPLAS 1991. Values are assumed constant, and
+//! edges never taken, until shown otherwise. So constants are found around loops, and across paths that are never
+//! taken.
 //!
-//! Needs: a well-formed function. Guarantees: no instruction but `const` has only constant operands and no effect, as far
-//! as the constants are integers; blocks that only untaken edges lead to stay, for `branches` to remove.
+//! Needs: a well-formed function. Guarantees: no instruction without effects, except `const`, has only constant integer
+//! operands. Blocks to which only untaken edges lead are left for `branches` to remove.
 //!
 //! ```text
 //! v1 = const.i32 6                          v1 = const.i32 6
@@ -22,14 +22,14 @@ use crate::function::{Function, Module, Replacements};
 use crate::op::{Instruction, Op, Terminator};
 use crate::types::{Block, Type, Value};
 
-/// What is known of a value.
+/// The lattice value of an SSA value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Known {
-    /// Nothing that defines it was reached yet.
+    /// Top: no definition was reached yet.
     Unreached,
-    /// Always this.
+    /// Always this constant.
     Constant(u128),
-    /// More than one, or not known.
+    /// Bottom: not a single known constant.
     Varies,
 }
 
@@ -46,7 +46,7 @@ impl Known {
 struct Analysis<'f> {
     function: &'f Function,
     known: Vec<Known>,
-    /// By value: blocks that use it.
+    /// By value: the blocks that use it.
     users: Vec<Vec<Block>>,
     is_reached: Vec<bool>,
     waiting: Vec<Block>,
@@ -64,7 +64,7 @@ pub(super) fn run(_: &Module, function: &mut Function) -> bool {
     };
     let mut changed = false;
     let is_used = used(function);
-    // Constant parameters give way to constants in their blocks, which are added below.
+    // Uses of constant parameters are replaced by constants, which are added below.
     let mut replacements = Replacements::new(function);
     for block in function.layout.clone().into_iter().filter(|block| is_reached[block.index()]) {
         for inst in &mut function.block_mut(block).insts {
@@ -90,7 +90,7 @@ pub(super) fn run(_: &Module, function: &mut Function) -> bool {
     changed
 }
 
-/// By value: whether something uses it.
+/// By value: whether it has uses.
 fn used(function: &Function) -> Vec<bool> {
     let mut used = vec![false; function.values.len()];
     for block in &function.layout {
@@ -101,7 +101,7 @@ fn used(function: &Function) -> Vec<bool> {
     used
 }
 
-/// Whether an operation may become a constant if its result is one.
+/// Whether an operation is replaced by a constant if its result is one.
 fn is_foldable(op: &Op) -> bool {
     matches!(
         op,
@@ -203,7 +203,7 @@ impl<'f> Analysis<'f> {
             return Known::Varies;
         }
         let known = |value: Value| self.known[value.index()];
-        // The choice alone may be known.
+        // Only the condition may be known.
         if let Op::Select(condition, a, b) = op {
             return match known(*condition) {
                 Known::Unreached => Known::Unreached,

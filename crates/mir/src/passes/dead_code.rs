@@ -1,10 +1,11 @@
-//! Dead code elimination: what no effect and no decision needs goes, unused parameters of blocks included.
+//! Dead code elimination, including unused block parameters.
 //!
-//! Marks go from what must stay to the operands that it needs (Cytron et al., TOPLAS 1991, section 7.1, without the
-//! control dependences: all branches stay). A cycle of values that need only one another goes too.
+//! Marking starts from instructions with effects and from terminators and follows operands (Cytron et al., TOPLAS 1991,
+//! section 7.1, without control dependences: all branches are kept). A cycle of values that only use each other is
+//! removed too.
 //!
-//! Needs: a well-formed function. Guarantees: every value is needed by a store, a call, a terminator or another value
-//! that is; loads and lookups that nothing uses are gone, and calls that write nothing.
+//! Needs: a well-formed function. Guarantees: every value is used by an instruction with effects, a terminator or
+//! another such value; unused loads and lookups, and calls that write nothing, are removed.
 //!
 //! ```text
 //! v1 = load.i32 be4 frame v0+12
@@ -25,7 +26,7 @@ pub(super) fn run(module: &Module, function: &mut Function) -> bool {
     let definitions = function.definitions();
     let mut is_needed = vec![false; function.values.len()];
     let mut waiting = Vec::new();
-    // By block: the edges to it, also from unreachable blocks, which need their arguments all the same.
+    // By block: the edges to it, including those from unreachable blocks, which must pass arguments too.
     let mut incoming: Vec<Vec<(Block, usize)>> = vec![Vec::new(); function.blocks.len()];
     for &block in &function.layout {
         let data = function.block(block);
@@ -62,7 +63,7 @@ pub(super) fn run(module: &Module, function: &mut Function) -> bool {
     }
     let needed = |value: Value| is_needed[value.index()];
     let mut changed = false;
-    // By block: which parameters stay.
+    // By block: which parameters are kept.
     let kept: Vec<Vec<bool>> =
         function.blocks.iter().map(|block| block.params.iter().map(|param| needed(*param)).collect()).collect();
     for block in function.layout.clone() {

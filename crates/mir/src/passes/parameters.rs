@@ -1,7 +1,8 @@
-//! Block parameters that are always the same value give way to it.
+//! Removal of trivial block parameters (trivial φ functions).
 //!
-//! Braun et al.: "Simple and efficient construction of static single assignment form", CC 2013, section 3.1: a parameter
-//! is *trivial* if all edges give it one value, or itself. Removing one may make others trivial.
+//! Braun et al.: "Simple and efficient construction of static single assignment form", CC 2013, section 3.1: a
+//! parameter is *trivial* if all edges pass one value, or the parameter itself. It is replaced by that value, which may
+//! make other parameters trivial.
 //!
 //! Needs: a well-formed function. Guarantees: no reachable block has a trivial parameter.
 //!
@@ -22,10 +23,10 @@ use crate::types::{Block, Value};
 pub(super) fn run(_: &Module, function: &mut Function) -> bool {
     let cfg = Cfg::new(function);
     let mut replacements = Replacements::new(function);
-    // Blocks whose parameters may be trivial.
+    // The worklist: blocks whose parameters may be trivial.
     let mut waiting: Vec<Block> = cfg.reverse_postorder().iter().rev().copied().collect();
     let mut is_waiting = vec![true; function.blocks.len()];
-    // By value: blocks with a parameter that it is an argument of.
+    // By value: the blocks to which it is passed as an argument.
     let mut passed: Vec<Vec<Block>> = vec![Vec::new(); function.values.len()];
     for &block in cfg.reverse_postorder() {
         for edge in function.block(block).terminator.edges() {
@@ -69,7 +70,7 @@ pub(super) fn run(_: &Module, function: &mut Function) -> bool {
     true
 }
 
-/// The one value that all edges give a parameter, besides itself.
+/// The only value, besides the parameter itself, that edges pass for a parameter.
 fn only(
     function: &Function,
     cfg: &Cfg,

@@ -1,9 +1,10 @@
-//! Algebraic identities: operations that are one of their operands, a constant, or a simpler operation.
+//! Algebraic simplification: operations that equal one of their operands, a constant, or a simpler operation.
 //!
-//! Each instruction is looked at once, in reverse postorder, with what its operands were made of; so identities that
-//! follow from others ahead of them are found in one run.
+//! Each instruction is visited once, in reverse post-order, and sees its operands' simplified definitions. So
+//! identities that follow from earlier ones are found in one run.
 //!
-//! Needs: a well-formed function. Guarantees: the listed identities do not apply within a block, unless a loop made them.
+//! Needs: a well-formed function. Guarantees: none of the implemented identities applies within a block, unless a loop
+//! created it.
 //!
 //! ```text
 //! v2 = const.i64 0
@@ -22,7 +23,7 @@ use crate::function::{Function, Module, Replacements};
 use crate::op::{Address, Binary, Cast, Condition, Op, Unary};
 use crate::types::{Type, Value};
 
-/// What an instruction is after all.
+/// The simpler form of an instruction.
 enum Simpler {
     /// One of its operands.
     Is(Value),
@@ -34,7 +35,7 @@ enum Simpler {
 pub(super) fn run(_: &Module, function: &mut Function) -> bool {
     let cfg = Cfg::new(function);
     let mut replacements = Replacements::new(function);
-    // By value: what made it, with replaced operands.
+    // By value: its definition, with replaced operands.
     let mut made: Vec<Option<Op>> = vec![None; function.values.len()];
     let mut changed = false;
     for &block in cfg.reverse_postorder() {
@@ -45,7 +46,7 @@ pub(super) fn run(_: &Module, function: &mut Function) -> bool {
                 changed |= address_of(&mut inst.op).is_some_and(|address| fold_address(&made, address));
                 continue;
             };
-            // Few identities lead to others; none leads back.
+            // Few simplifications enable others, and none undoes another.
             for _ in 0..4 {
                 let facts = Facts { function, made: &made, ty: function.type_of(result) };
                 match facts.simpler(&inst.op) {
@@ -83,7 +84,7 @@ fn address_of(op: &mut Op) -> Option<&mut Address> {
     }
 }
 
-/// Makes constants that were added to the base part of the offset.
+/// Folds constants added to the base into the offset.
 fn fold_address(made: &[Option<Op>], address: &mut Address) -> bool {
     let mut folded = false;
     while let Some(Op::Binary(op @ (Binary::Add | Binary::Sub), base, other)) = &made[address.base.index()] {
@@ -126,7 +127,7 @@ impl Facts<'_> {
             Op::Select(_, a, b) if a == b => Some(Simpler::Is(*a)),
             Op::Cast(cast, a) => self.cast(*cast, *a),
             Op::Pack(parts) => match parts[..] {
-                // All bits of one value in their places.
+                // All bits of one value, unshifted.
                 [part] if part.offset == 0 && u32::from(part.width) == self.function.type_of(part.value).bits() => {
                     match self.function.type_of(part.value) == self.ty {
                         true => Some(Simpler::Is(part.value)),
@@ -197,7 +198,7 @@ impl Facts<'_> {
             (Uge, 0) => Some(Simpler::By(Op::Const(1))),
             (Ne, 0) | (Eq, 1) if ty == Type::I1 => Some(Simpler::Is(a)),
             (Eq, 0) | (Ne, 1) if ty == Type::I1 => Some(Simpler::By(Op::Unary(Unary::Not, a))),
-            // A truth value that was made wider.
+            // A widened truth value.
             (Eq | Ne, 0) => match self.made[a.index()] {
                 Some(Op::Cast(Cast::Zext | Cast::Sext, of)) if self.function.type_of(of) == Type::I1 => {
                     Some(match condition {
@@ -218,7 +219,7 @@ impl Facts<'_> {
             (Cast::Trunc, Cast::Trunc) => Some(Simpler::By(Op::Cast(Cast::Trunc, of))),
             (Cast::Zext, Cast::Zext) => Some(Simpler::By(Op::Cast(Cast::Zext, of))),
             (Cast::Sext, Cast::Sext) => Some(Simpler::By(Op::Cast(Cast::Sext, of))),
-            // What was zero-extended is not negative.
+            // A zero-extended value is not negative.
             (Cast::Sext, Cast::Zext) => Some(Simpler::By(Op::Cast(Cast::Zext, of))),
             (Cast::Trunc, Cast::Zext | Cast::Sext) => Some(match from.bits().cmp(&self.ty.bits()) {
                 std::cmp::Ordering::Equal => Simpler::Is(of),

@@ -6,12 +6,12 @@ use mir::{Fault, FunctionId, Memory, Module};
 use random::Random;
 use std::ops::Range;
 
-/// Where arenas are.
+/// Address of the arena.
 pub const ARENA: u64 = 0x10_0000;
-/// Instructions of a run.
+/// Largest number of instructions of a run.
 pub const FUEL: u64 = 100_000;
 
-/// Modules of seeds.
+/// The modules generated from these seeds.
 pub fn generated(seeds: Range<u64>) -> impl Iterator<Item = (u64, Module)> {
     seeds.map(|seed| (seed, generate(&mut Random::stream(7, seed))))
 }
@@ -27,7 +27,7 @@ pub fn arena(seed: u64) -> Memory {
     memory
 }
 
-/// Runs the last function on an arena; its result and the memory afterwards.
+/// Runs the last function on an arena. Returns its result and the memory afterwards.
 pub fn run(module: &Module, numbers: [u64; 2], mut memory: Memory) -> (Result<Option<u128>, Fault>, Memory) {
     let last = FunctionId(module.functions.len() as u32 - 1);
     let args = [ARENA, numbers[0], numbers[1]].map(u128::from);

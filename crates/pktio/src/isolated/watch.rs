@@ -37,7 +37,7 @@ struct Counted {
 
 thread_local! {
     static COUNTED: Cell<Counted> =
-        const { Cell::new(Counted { at: 0, usage: Usage { waits: 0, faults: 0, time: Duration::ZERO } }) };
+        const { Cell::new(Counted { at: 0, usage: Usage { waits: 0, faults: 0, major_faults: 0, time: Duration::ZERO } }) };
 }
 
 /// Watches the calls of one queue. A call costs two readings of the time stamp counter, and a system call if the worker
@@ -95,14 +95,11 @@ impl Watch {
         let took = of(end.wrapping_sub(call.start));
         // At least so much processor time was used in the call: all time before it is subtracted.
         let computed = usage.time.saturating_sub(before.time).saturating_sub(of(call.start.wrapping_sub(at)));
-        let has_waited = usage.waits > before.waits;
-        if took > HELD_UP && (has_waited || shared_memory::damages() != call.damages) {
+        let has_damage = shared_memory::damages() != call.damages;
+        if is_held_up(took, computed, before, usage, has_damage) {
             return Some(took);
         }
-        if usage.faults > before.faults && computed > FAULTED {
-            return Some(took);
-        }
-        if has_waited {
+        if usage.waits > before.waits {
             self.short_sum = self.short_sum.saturating_sub(of(end.wrapping_sub(self.short_at)) / LEAK) + took;
             self.short_at = end;
             // The wait has been counted for this call and must not be counted for the next.
@@ -112,7 +109,33 @@ impl Watch {
     }
 }
 
+/// Whether the peer has held up this one call. A wait for a page that is read from a disk only counts towards
+/// [`SHORT_MAX`]: it may be a page of this process that the kernel evicted, which is not the peer's fault.
+fn is_held_up(took: Duration, computed: Duration, before: Usage, after: Usage, has_damage: bool) -> bool {
+    let has_waited = after.waits > before.waits && after.major_faults == before.major_faults;
+    took > HELD_UP && (has_waited || has_damage) || after.faults > before.faults && computed > FAULTED
+}
+
 #[cold]
 fn count(now: u64) {
     COUNTED.set(Counted { at: now, usage: Usage::now() });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_is_read_from_a_disk_is_not_the_peer_s_wait() {
+        let usage = |waits, faults, major_faults| Usage { waits, faults, major_faults, time: Duration::ZERO };
+        let (before, waited, read) = (usage(5, 7, 1), usage(6, 7, 1), usage(6, 8, 2));
+        let (short, long, none) = (HELD_UP, 2 * HELD_UP, Duration::ZERO);
+        assert!(is_held_up(long, none, before, waited, false));
+        assert!(!is_held_up(short, none, before, waited, false));
+        assert!(!is_held_up(long, none, before, before, false), "preempted");
+        assert!(!is_held_up(long, none, before, read, false));
+        assert!(is_held_up(long, none, before, read, true), "the peer has truncated its memory");
+        assert!(is_held_up(2 * FAULTED, 2 * FAULTED, before, usage(5, 8, 1), false), "a page was cleared");
+        assert!(!is_held_up(2 * FAULTED, 2 * FAULTED, before, before, false), "computed without a page fault");
+    }
 }

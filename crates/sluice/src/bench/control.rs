@@ -1,14 +1,16 @@
-//! `sluice bench X.p4 --control --fill TABLE=N`: how fast a switch takes and gives back many entries through P4Runtime.
+//! `sluice bench X.p4 --control --fill TABLE=N`: the rate at which a switch accepts and returns many entries through
+//! P4Runtime.
 //!
-//! A switch of its own is started (`sluice run`, without ports, any free address), or one that runs already is taken with
-//! `--switch ADDR`; it is a real one, reached over TCP. The client's requests are encoded before the clock starts and answers
-//! are counted, not decoded, so what is measured is the switch. For each table and each phase it prints
+//! A switch is started for the measurement (`sluice run`, without ports, at any free address), or a running one is used
+//! with `--switch ADDR`; either is reached over TCP. The client encodes its requests before the clock starts, and
+//! counts answers without decoding them, so the measurement is of the switch. For each table and each phase it prints
 //!
-//! - updates (or entities read) per second of time, and per second of the switch's processor time: what one core could do;
-//! - the time of a batch from sending to its answer, with as many on the way as `--in-flight` says;
-//! - memory of the switch when the phase ended and the most it was meanwhile.
+//! - updates (or entities read) per second of time, and per second of the switch's processor time: the rate of one
+//!   core;
+//! - the time of a request from sending to its answer, with up to `--in-flight` requests outstanding;
+//! - the switch's memory at the end of the phase and its peak.
 //!
-//! Deliberately not here: packets. With `--packets` they come, too ([`super::loaded`]).
+//! Deliberately absent: packets. `--packets` adds them ([`super::loaded`]).
 
 use super::Args;
 use super::fill::{Entries, Fill};
@@ -23,9 +25,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Wins against controllers that happen to be connected, with luck.
+/// An election id that is most probably higher than those of any connected controllers.
 pub(super) const ELECTION_ID: u128 = 1 << 96;
-/// Ticks of `/proc/PID/stat` in a second: the kernel's ABI says 100 to programs on every architecture.
+/// Ticks of `/proc/PID/stat` per second: 100 in the kernel's ABI on every architecture.
 const TICKS: f64 = 100.0;
 
 /// Arguments of `bench --control`.
@@ -101,14 +103,17 @@ pub(super) enum Phase {
     Delete,
 }
 
-/// A switch that was started here; it ends with this value.
+/// A switch process that was started here; dropping this value ends it.
 pub(super) struct Started {
     child: Child,
     pub(super) address: String,
 }
 
 impl Started {
-    /// Starts one for the program, without ports, which keeps its state in a directory if there is one.
+    /// Starts a switch for the program, without ports; it keeps its state in `state` if that is given.
+    ///
+    /// # Errors
+    /// If the process cannot be started or prints no address.
     pub(super) fn new(args: &Args, state: Option<&Path>) -> Result<Started> {
         let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
         command.arg("run").arg(&args.program.program).args(["--grpc", "127.0.0.1:0"]);
@@ -134,13 +139,13 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A write of the client's without updates.
+/// A write request of this client without updates.
 pub(super) fn write_head() -> pb::WriteRequest {
     pb::WriteRequest {
         device_id: DEVICE,
@@ -149,7 +154,10 @@ pub(super) fn write_head() -> pb::WriteRequest {
     }
 }
 
-/// Runs it.
+/// Measures a switch without packets and prints the table.
+///
+/// # Errors
+/// If the arguments do not fit, or the switch cannot be started or reached, or refuses a request.
 pub fn run(args: &Args) -> Result<()> {
     let control = &args.control;
     ensure!(!control.fill.is_empty(), "--control needs a table to write: --fill TABLE=N");
@@ -191,11 +199,11 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The device of a switch that is started without saying one.
+/// The device id of a switch that is started without one.
 pub(super) const DEVICE: u64 = 1;
 
 impl Phase {
-    /// The client's requests, none for reading, which is one.
+    /// The client's requests of a phase; none for reading, which is one request.
     pub(super) fn requests(self, entries: &Entries, head: &pb::WriteRequest, updates: usize) -> Vec<Bytes> {
         match self {
             Phase::Insert => entries.requests(Type::Insert, head, updates, 0),
@@ -206,7 +214,7 @@ impl Phase {
     }
 }
 
-/// Asks for all entries of the table, and for their direct counters if there are some.
+/// A request for all entries of the table, and for their direct counters if `counter_data` is given.
 pub(super) fn read_request(entries: &Entries, counter_data: Option<pb::CounterData>) -> pb::ReadRequest {
     let id = entries.table.preamble.as_ref().map_or(0, |p| p.id);
     let of_table = pb::TableEntry { table_id: id, counter_data, ..Default::default() };
@@ -214,7 +222,7 @@ pub(super) fn read_request(entries: &Entries, counter_data: Option<pb::CounterDa
     pb::ReadRequest { device_id: DEVICE, entities, ..Default::default() }
 }
 
-/// Goes through a phase: the row's figures behind table and phase.
+/// Measures a phase: the figures of its row that follow table and phase.
 pub(super) fn measure(
     args: &ControlArgs,
     client: &Client,
@@ -234,17 +242,18 @@ pub(super) fn measure(
     Ok(vec![count, time, thousands, of_core, p50, p99, worst, megabytes(memory), megabytes(peak)])
 }
 
-/// What requests took.
+/// The times of a phase's requests.
 #[derive(Default)]
 pub(super) struct Taken {
-    /// All of them.
+    /// Time of the whole phase.
     pub(super) time: Duration,
-    /// Each, from sending to its answer.
+    /// The time of each request, from sending to its answer.
     pub(super) each: Vec<Duration>,
 }
 
 impl Taken {
-    /// Count, seconds, thousands a second, and milliseconds of a request: median, 99 % and the worst.
+    /// Formatted: count, seconds, thousands per second, and a request's milliseconds: median, 99th percentile and
+    /// maximum.
     pub(super) fn figures(&mut self, count: usize) -> [String; 6] {
         self.each.sort_unstable();
         let last = self.each.len().saturating_sub(1);
@@ -262,7 +271,7 @@ fn rate_in_thousands(count: usize, seconds: f64) -> String {
     format!("{:.0}", count as f64 / seconds.max(1e-9) / 1e3)
 }
 
-/// Sends requests of a phase, at the rate of `--write-rate` if there is one, or reads the table.
+/// Sends the requests of a phase, at the rate of `--write-rate` if that is given, or reads the table.
 pub(super) fn go(
     args: &ControlArgs,
     client: &Client,
@@ -274,7 +283,7 @@ pub(super) fn go(
     let mut each = Vec::new();
     if phase == Phase::Read {
         let read = client.read_counted(&read_request(entries, None), Duration::ZERO)?;
-        // A switch that is not ours may have more.
+        // A switch that was not started here may have more entries.
         ensure!(
             read.entities >= entries.count as u64,
             "{} entries were read, {} were written",
@@ -293,7 +302,7 @@ pub(super) fn go(
     Ok(Taken { time: start.elapsed(), each })
 }
 
-/// What the kernel says of the switch, if we know which process it is.
+/// The switch's process, of which the kernel gives figures; `None` if its id is not known.
 pub(super) struct Process(pub(super) Option<u32>);
 
 impl Process {
@@ -301,12 +310,12 @@ impl Process {
         std::fs::read_to_string(format!("/proc/{}/{name}", self.0?)).ok()
     }
 
-    /// Seconds of processor time of all its threads but the workers, which poll.
+    /// Seconds of processor time of all threads except workers, which poll.
     fn busy(&self) -> Option<f64> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0?)).ok()?;
         let time = |stat: String| -> Option<f64> {
             let (name, rest) = stat.rsplit_once(')')?;
-            // utime and stime are fields 14 and 15; the rest begins with field 3.
+            // utime and stime are fields 14 and 15 (proc(5)); `rest` begins with field 3.
             let fields: Vec<&str> = rest.split_whitespace().collect();
             let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
             (!name.contains("(worker-")).then_some(ticks / TICKS)
@@ -315,7 +324,7 @@ impl Process {
         Some(stats.filter_map(time).sum())
     }
 
-    /// Kilobytes now, and most since the last [`Process::reset_peak`].
+    /// Kilobytes of resident memory now, and the peak since the last [`Process::reset_peak`].
     fn memory(&self) -> (Option<u64>, Option<u64>) {
         let status = self.file("status").unwrap_or_default();
         let field = |name: &str| {
@@ -327,7 +336,7 @@ impl Process {
 
     fn reset_peak(&self) {
         if let Some(pid) = self.0 {
-            // Another user's process keeps its peak; then that is what is shown.
+            // The peak of another user's process cannot be reset; then the older peak is shown.
             let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
         }
     }

@@ -1,9 +1,9 @@
-//! Entries for a table of which only the P4Info is known, as encoded `WriteRequest`s.
+//! Generated entries, as encoded `WriteRequest`s, for a table of which only the P4Info is known.
 //!
-//! Keys are all different and spread over what the fields can be: an entry's number goes through a multiplication by an odd
-//! number, which is one to one in the field's width. Prefixes of 32-bit fields have the lengths of the Internet's routing
-//! tables (`tables::workload`). Actions and their parameters follow from the number, too, so a MODIFY gives each entry
-//! other values by a different seed.
+//! Keys are distinct and spread over the fields' range: an entry's number is multiplied by an odd constant, which is a
+//! bijection modulo 2^width. Prefixes of 32-bit fields have lengths distributed as in Internet routing tables
+//! (`tables::workload`). Actions and their parameters follow from the number, too, so a MODIFY with another seed gives
+//! each entry other values.
 
 use anyhow::{Context, Result, bail, ensure};
 use messages::p4::config::v1::{self as config, P4Info, match_field::Match, match_field::MatchType};
@@ -12,12 +12,12 @@ use pb::update::Type;
 use prost::Message;
 use prost::bytes::Bytes;
 
-/// A table and how many entries it gets.
+/// A table and its number of entries.
 #[derive(Clone, Debug)]
 pub struct Fill {
-    /// As in the P4Info, or the end of that name.
+    /// The table's name in the P4Info, or a suffix of it.
     pub table: String,
-    /// Entries.
+    /// The number of entries.
     pub count: usize,
 }
 
@@ -31,21 +31,24 @@ impl std::str::FromStr for Fill {
     }
 }
 
-/// A table's entries.
+/// The generated entries of a table.
 pub struct Entries<'a> {
     /// The table.
     pub table: &'a config::Table,
     action: &'a config::Action,
-    /// How many.
+    /// The number of entries.
     pub count: usize,
     prefixes: Vec<(u32, u32)>,
 }
 
-/// What one-to-one numbers are multiplied by: odd.
+/// The odd constant that numbers are multiplied by.
 const SPREAD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 
 impl<'a> Entries<'a> {
-    /// Checks that the table can have such entries.
+    /// The entries that `fill` describes.
+    ///
+    /// # Errors
+    /// If there is no such table, or it cannot have such entries.
     pub fn new(info: &'a P4Info, fill: &Fill) -> Result<Entries<'a>> {
         let name = |p: &Option<config::Preamble>| p.as_ref().map_or(String::new(), |p| p.name.clone());
         let named = |t: &&config::Table| {
@@ -84,7 +87,7 @@ impl<'a> Entries<'a> {
         Ok(Entries { table, action, count, prefixes })
     }
 
-    /// All entries in requests of so many updates, encoded. `seed` changes what the actions are given.
+    /// All entries in encoded requests of `batch` updates each. `seed` changes the actions' arguments.
     pub fn requests(&self, kind: Type, head: &pb::WriteRequest, batch: usize, seed: u64) -> Vec<Bytes> {
         let all: Vec<usize> = (0..self.count).collect();
         let request = |numbers: &[usize]| {
@@ -103,7 +106,7 @@ impl<'a> Entries<'a> {
                 let (value, prefix_len) = self.prefixes[number];
                 FieldMatchType::Lpm(Lpm { value: shortest(value.into()), prefix_len: prefix_len as i32 })
             } else {
-                // Only the widest field needs to tell all entries apart.
+                // Only the widest field needs to distinguish all entries.
                 let n = if f.bitwidth == widest { number } else { number % 64 };
                 FieldMatchType::Exact(Exact { value: spread(n as u128, f.bitwidth) })
             };
@@ -126,13 +129,13 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// A number of so many bits, one to one for numbers below that.
+/// A number of `width` bits; distinct for numbers below 2^width.
 fn spread(number: u128, width: i32) -> Vec<u8> {
     let width = u32::try_from(width).unwrap_or(0).clamp(1, 128);
     shortest(number.wrapping_mul(SPREAD) & (u128::MAX >> (128 - width)))
 }
 
-/// As the protocol wants it.
+/// The canonical bytestring of P4Runtime: without leading zeros, at least one byte.
 fn shortest(value: u128) -> Vec<u8> {
     let bytes = value.to_be_bytes();
     let zeros = bytes.iter().take_while(|b| **b == 0).count().min(15);

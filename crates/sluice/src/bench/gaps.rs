@@ -1,80 +1,83 @@
-//! Why a paced port lost packets: where the time between two polls of its worker went.
+//! Analysis of packet loss at a paced port: the causes of time lost between two polls of its worker.
 //!
-//! Between two polls the worker takes a burst through the program and out. At the port's rate that burst stands for so much time
-//! of the schedule; what the gap took beyond that is a *shortage*, which the ring has to bear. From the moment when the ring was last
-//! as good as empty until it is again, shortages are summed by cause; packets lost in that time are divided among the causes as the
-//! shortages are. So one long pause, a thousand slightly slow bursts, or both, are told apart:
+//! Between two polls the worker takes a burst through the program and sends it. At the port's rate that burst
+//! corresponds to an interval of the schedule; the excess of the gap over that interval is a *shortage*, which the ring
+//! must absorb. Shortages are summed by cause from the moment when the ring was last nearly empty until it is nearly
+//! empty again; packets lost in that time are attributed to the causes in proportion to their shortages. This
+//! distinguishes one long pause from a thousand slightly slow bursts, and measures each part where both occur:
 //!
-//! - gaps of up to [`PAUSE_S`]: the code's, generic or for the tables as they are (`datapath::Pipeline::runs_specialised`);
-//! - longer ones are pauses. In one the worker waited for a page (its own count of faults went up), or it did not, and then an
-//!   interrupt or the machine below this one had the processor;
-//! - what the kernel gave to other programs, or the host to other machines, is no time of the schedule ([`super::paced`]), but they
-//!   leave cold caches: what is lost until the ring is empty again after such a gap,
-//!   but within [`COLD_S`], is told apart.
+//! - gaps of at most [`PAUSE_S`] are attributed to the code, generic or specialised for the tables' contents
+//!   (`datapath::Pipeline::runs_specialised`);
+//! - longer gaps are pauses. Either the worker waited for a page in it (its count of page faults has risen), or an
+//!   interrupt or the hypervisor had the processor;
+//! - time that the kernel gave to other programs, or the host to other machines, does not count in the schedule
+//!   ([`super::paced`]), but leaves cold caches: losses until the ring is empty again after such a gap, but within
+//!   [`COLD_S`], are attributed separately.
 //!
-//! What ran during a pause cannot be asked for afterwards, so interrupts of the worker's processor, by kind, and time that the host
-//! took are counted over the whole phase ([`Machine`]).
+//! What ran during a pause cannot be determined afterwards, so the interrupts of the worker's processor, by kind, and
+//! the time stolen by the host are counted over the whole phase ([`Machine`]).
 //!
-//! Threads: [`Watcher`] is the worker's, [`Gaps`] a value, [`Machine`] anyone's. Tests: at the end.
+//! Threads: [`Watcher`] belongs to the worker, [`Gaps`] is a value, [`Machine`] may be used by any thread. Tests: at
+//! the end.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Gaps between polls that are longer, in seconds, are pauses: three times what a burst takes or more.
+/// Gaps between polls above this length, in seconds, are pauses: at least three times the duration of a burst.
 pub const PAUSE_S: f64 = 10e-6;
 
-/// How long others' work may be felt, in seconds: twice what it takes to fill a cache of a megabyte from memory.
+/// How long cold caches are assumed to last, in seconds: twice the time to fill a cache of a megabyte from memory.
 const COLD_S: f64 = 1e-3;
 /// Packets of a full burst.
 pub const BURST: u64 = abi::BATCH_MAX as u64;
 
-/// Where time went that the schedule did not have.
+/// The cause of a shortage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// Bursts through code that is right for any tables.
+    /// Bursts through generic code.
     Generic,
-    /// Bursts through code for the tables as they are.
+    /// Bursts through code that is specialised for the tables' contents.
     Specialised,
-    /// Pauses in which a page was missing.
+    /// Pauses with page faults.
     Faults,
     /// Other pauses.
     Interrupted,
-    /// Gaps in which the processor was others'.
+    /// Gaps in which other programs had the processor.
     Others,
 }
 
 const CAUSES: usize = 5;
 
-/// Gaps of one cause.
+/// The gaps of one cause.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Sum {
-    /// How many.
+    /// Number of gaps.
     pub count: u64,
-    /// How long all of them were, seconds.
+    /// Their total length in seconds.
     pub time_s: f64,
-    /// The longest one.
+    /// The longest gap in seconds.
     pub longest_s: f64,
-    /// Packets of full bursts, and the time that these took.
+    /// Packets of full bursts.
     pub packets: u64,
-    /// See `packets`.
+    /// Seconds that full bursts took.
     pub full_s: f64,
-    /// Packets that were lost because of them.
+    /// Lost packets that are attributed to this cause.
     pub lost: f64,
 }
 
-/// The gaps of a phase.
+/// The gaps of a phase, by cause.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Gaps([Sum; CAUSES]);
 
 impl Gaps {
-    /// Those of a cause.
+    /// The gaps of a cause.
     pub fn of(&self, cause: Cause) -> &Sum {
         &self.0[cause as usize]
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn and(mut self, other: &Gaps) -> Gaps {
         for (sum, more) in self.0.iter_mut().zip(&other.0) {
             *sum = Sum {
@@ -90,14 +93,14 @@ impl Gaps {
     }
 }
 
-/// The worker's side.
+/// Collects gaps on the worker's thread.
 #[derive(Default)]
 pub struct Watcher {
     gaps: Gaps,
-    /// Since the ring was last as good as empty: shortages, in seconds, and packets lost.
+    /// Since the ring was last nearly empty: the shortages in seconds, by cause, and the lost packets.
     short_s: [f64; CAUSES],
     lost: u64,
-    /// How long what others did is felt yet, seconds.
+    /// How long caches are still assumed to be cold, in seconds.
     cold_s: f64,
     stat: Option<File>,
     faults: u64,
@@ -106,29 +109,29 @@ pub struct Watcher {
 /// A gap between two polls.
 #[derive(Clone, Copy, Debug)]
 pub struct Gap {
-    /// Its length in seconds without what other programs had.
+    /// Its length in seconds, without the time of other programs.
     pub time_s: f64,
-    /// Whether it was longer than [`PAUSE_S`] with that.
+    /// Whether it was longer than [`PAUSE_S`], including the time of other programs.
     pub is_pause: bool,
     /// Whether other programs ran in it.
     pub others: bool,
-    /// Packets of the burst in it, and what they stand for in the schedule, seconds.
+    /// Packets of the burst in it.
     pub packets: u64,
-    /// See `packets`.
+    /// The interval that these packets take in the schedule, in seconds.
     pub due_s: f64,
-    /// Which code that burst went through.
+    /// Whether that burst ran specialised code.
     pub specialised: bool,
 }
 
 impl Watcher {
-    /// Another phase begins; what the last one saw.
+    /// Starts another phase; returns the gaps of the last one.
     pub fn restart(&mut self) -> Gaps {
         self.settle();
         self.faults = self.faults();
         std::mem::take(&mut self.gaps)
     }
 
-    /// A gap is over, and so many packets found the ring full at its end.
+    /// Records a gap, at the end of which `lost` packets found the ring full.
     pub fn note(&mut self, gap: Gap, lost: u64, ring_is_empty: bool) {
         let cause = match (gap.is_pause, gap.specialised) {
             _ if gap.others => Cause::Others,
@@ -159,7 +162,7 @@ impl Watcher {
         }
     }
 
-    /// Divides what was lost since the ring was empty.
+    /// Attributes the packets lost since the ring was empty to the causes.
     fn settle(&mut self) {
         let lost = std::mem::take(&mut self.lost);
         let short = std::mem::take(&mut self.short_s).map(|s| s.max(0.0));
@@ -177,7 +180,8 @@ impl Watcher {
         }
     }
 
-    /// Pages that this thread has waited for, ever: fields 10 and 12 of its `stat`, of which the second is the process's name.
+    /// The thread's page faults since its start: fields 10 and 12 (minflt and majflt) of its `stat`, where field 2 is
+    /// the process's name.
     fn faults(&mut self) -> u64 {
         if self.stat.is_none() {
             self.stat = File::open("/proc/thread-self/stat").ok();
@@ -191,22 +195,22 @@ impl Watcher {
     }
 }
 
-/// What the kernel counts for one processor.
+/// The kernel's counts for one processor.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Machine {
     /// Interrupts by kind.
     interrupts: BTreeMap<&'static str, u64>,
-    /// Time that the host took, in hundredths of a second.
+    /// Time stolen by the host, in hundredths of a second.
     stolen: u64,
 }
 
-/// Kinds of interrupts by their names in `/proc/interrupts`, and how they are called here; numbers are devices.
+/// Kinds of interrupts by their names in `/proc/interrupts`, and their names here; numbered lines are devices.
 const KINDS: [(&str, &str); 5] =
     [("LOC", "timer"), ("RES", "reschedule"), ("CAL", "call"), ("TLB", "shootdown"), ("NMI", "NMI")];
 const DEVICES: &str = "device";
 
 impl Machine {
-    /// Of a processor, now.
+    /// The current counts of a processor.
     pub fn now(processor: usize) -> Machine {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         Machine::parse(&read("/proc/interrupts"), &read("/proc/stat"), processor)
@@ -214,7 +218,7 @@ impl Machine {
 
     fn parse(interrupts: &str, stat: &str, processor: usize) -> Machine {
         let mut lines = interrupts.lines();
-        // Processors that are off have no column.
+        // Processors that are offline have no column.
         let name = format!("CPU{processor}");
         let column = lines.next().and_then(|heads| heads.split_whitespace().position(|head| head == name));
         let mut found = BTreeMap::new();
@@ -232,7 +236,7 @@ impl Machine {
         Machine { interrupts: found, stolen }
     }
 
-    /// What has been added since an earlier moment.
+    /// The increase since an earlier moment.
     pub fn since(mut self, before: &Machine) -> Machine {
         for (kind, count) in &mut self.interrupts {
             *count = count.saturating_sub(before.interrupts.get(kind).copied().unwrap_or(0));
@@ -241,7 +245,7 @@ impl Machine {
         self
     }
 
-    /// Two of what [`Machine::since`] says, together.
+    /// The sum of two results of [`Machine::since`].
     pub fn and(mut self, more: &Machine) -> Machine {
         more.interrupts.iter().for_each(|(kind, count)| *self.interrupts.entry(kind).or_default() += count);
         self.stolen += more.stolen;
@@ -272,7 +276,7 @@ mod tests {
     #[test]
     fn losses_go_to_what_made_the_ring_full() {
         let mut watcher = Watcher::default();
-        // Bursts of 64 at ten million a second: 6.4 us each are due.
+        // Bursts of 64 packets at ten million per second: each corresponds to 6.4 us of the schedule.
         for _ in 0..100 {
             watcher.note(gap(8.4, 64, false), 0, false);
         }
@@ -283,15 +287,15 @@ mod tests {
         assert_eq!((lost(Cause::Generic), lost(Cause::Specialised)), (100, 0));
         assert_eq!(lost(Cause::Faults) + lost(Cause::Interrupted), 300);
         assert_eq!(gaps.of(Cause::Generic).packets, 6400);
-        // What was before the ring was empty has nothing to do with what comes later.
+        // Shortages before the ring was empty have no effect on later losses.
         watcher.note(gap(9.0, 64, true), 10, true);
         let gaps = watcher.restart();
         assert_eq!((gaps.of(Cause::Specialised).lost, gaps.of(Cause::Generic).lost), (10.0, 0.0));
-        // Whoever ran in between has the caches.
+        // Another program that ran in between has displaced the caches.
         watcher.note(Gap { others: true, ..gap(30.0, 64, true) }, 0, false);
         watcher.note(gap(9.0, 64, false), 10, true);
         watcher.note(gap(9.0, 64, false), 5, true);
-        // But not for ever.
+        // But that does not last forever.
         watcher.note(Gap { others: true, ..gap(30.0, 64, true) }, 3, false);
         (0..200).for_each(|_| watcher.note(gap(9.0, 64, false), 0, false));
         watcher.note(gap(9.0, 64, false), 20, false);

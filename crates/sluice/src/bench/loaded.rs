@@ -1,24 +1,26 @@
-//! `sluice bench X.p4 --control --fill TABLE=N --packets FILE`: whether packets are lost while the control plane writes.
+//! `sluice bench X.p4 --control --fill TABLE=N --packets FILE`: whether packets are lost while the control plane
+//! writes.
 //!
-//! A switch with one worker and paced ports ([`super::paced`]) is made in this process, served over TCP as `sluice run` serves it.
+//! A switch with one worker and paced ports ([`super::paced`]) is created in this process and served over TCP as by
+//! `sluice run`.
 //!
-//! The *no-loss rate* is the highest rate at which, without writes, no packet finds the ring full in a fifth of a second, and then
-//! in all of `--proof` seconds (RFC 2544, section 26.1). While it is searched a rate is tried up to three times, so that what
-//! else the machine does does not make the worker slower than it is; when it is found, once.
-//! A packet costs more when tables are full, and more in code for any tables, which runs while tables grow. So it is searched with the
-//! few entries of `--entries`, with all of `--fill` in code for the tables as they are, the same in the code that the program is
-//! loaded with, which takes nothing for granted, and at the end. The lowest of the first three is what the program bears
-//! whatever its tables are like at a moment, and that is the rate that counts.
+//! The *no-loss rate* is the highest rate at which, without writes, no packet finds the ring full in a fifth of a
+//! second, and then in all of `--proof` seconds (throughput in RFC 2544, section 26.1). During the search a rate is
+//! tried up to three times, so that disturbances by the rest of the machine do not make the worker appear slower; the
+//! final rate is tried once. A packet costs more when tables are full, and more in generic code, which runs while
+//! tables grow. The rate is therefore measured with the few entries of `--entries`; with all of `--fill` in code
+//! specialised for the tables' contents; the same in the generic code that the program is loaded with; and at the end.
+//! The lowest of the first three is what the program sustains whatever its tables contain, and that rate is used.
 //!
-//! Then the program is loaded anew, with empty tables, packets come at a share (`--share`) of that rate, and everything that
-//! `--control` measures is done meanwhile, as fast as the switch answers, so tables grow to their full size under load. Losses are
-//! counted for each phase, and a second table says what the time went to where packets were lost ([`super::gaps`]).
+//! Then the program is loaded anew, with empty tables, packets arrive at a share (`--share`) of that rate, and
+//! everything that `--control` measures is done meanwhile, as fast as the switch answers, so tables grow to their full
+//! size under load. Losses are counted for each phase, and a second table attributes them to causes ([`super::gaps`]).
 //!
-//! With `--turns` writes take turns with times without any ([`super::turns`]).
-//! With `--steps` nothing is written; the load changes instead ([`super::steps`]).
+//! With `--turns`, writes alternate with intervals without writes ([`super::turns`]). With `--steps` nothing is
+//! written; the load changes instead ([`super::steps`]).
 //!
-//! `--cores W,C` binds the worker to one processor and everything else (the control plane, the store, compiling, the
-//! client) to another.
+//! `--cores W,C` binds the worker to one processor and everything else (control plane, store, compiler, client) to
+//! another.
 
 use super::Args;
 use super::control::{DEVICE, ELECTION_ID, Phase, Started, Taken, go, read_request, write_head};
@@ -42,19 +44,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Buffers: those of a few batches; what is in a ring has none yet.
+/// Packet buffers: enough for a few batches; packets in a ring have no buffer yet.
 const BUFFERS: usize = 4096;
-/// Where the search begins, packets per second.
+/// The first rate of the search, in packets per second.
 const SLOWEST: u64 = 100_000;
-/// How exact the search is, and what is taken off a rate that does not last.
+/// Relative precision of the search, and the relative reduction of a rate that loses packets in the proof.
 const EXACT: f64 = 0.02;
 const STEP: f64 = 0.05;
-/// How long a rate is tried while it is searched, and how often at most.
+/// Duration of a trial during the search, and most trials of a rate.
 const TRIAL: Duration = Duration::from_millis(200);
 const TRIALS: usize = 3;
-/// How long packets come before anything is written.
+/// Duration of the load before anything is written.
 const QUIET: Duration = Duration::from_secs(2);
-/// How long it may take until code for the tables as they are is there, and how long what is still better may take.
+/// Time limit for specialised code; and the time to wait for code of a higher tier after it.
 const COMPILED: Duration = Duration::from_secs(20);
 const BETTER: Duration = Duration::from_millis(500);
 
@@ -86,14 +88,14 @@ fn bind(processor: usize) -> Result<()> {
 /// The ports under load.
 pub(super) struct Load {
     ports: Vec<PacedHandle>,
-    /// Of `ports`, those with frames, and how many of all frames they have.
+    /// The indices in `ports` of those that have frames, and their share of all frames.
     sources: Vec<(usize, f64)>,
     /// How long no packet may be lost.
     proof: Duration,
 }
 
 impl Load {
-    /// Counters of all ports.
+    /// The sum of all ports' counters.
     pub(super) fn passed(&self) -> Passed {
         self.ports.iter().map(PacedHandle::passed).fold(Passed::default(), |sum, one| {
             // Ports of one worker miss the same time.
@@ -101,23 +103,23 @@ impl Load {
         })
     }
 
-    /// So many packets a second over all ports from now on.
+    /// Sets the total rate of all ports, in packets per second.
     pub(super) fn set_rate(&self, rate: u64) {
         self.sources.iter().for_each(|(port, share)| self.ports[*port].set_rate((rate as f64 * share) as u64));
     }
 
-    /// Where the worker's time went between the last two settings of the rate.
+    /// The worker's gaps between the last two settings of the rate.
     pub(super) fn gaps(&self) -> Gaps {
         self.sources.iter().map(|(port, _)| self.ports[*port].gaps()).fold(Gaps::default(), |sum, one| sum.and(&one))
     }
 
-    /// Does something while packets come; what passed meanwhile.
+    /// Calls `body` while packets arrive at `rate`; returns the counters' increase meanwhile, and `body`'s result.
     fn during<R>(&self, rate: u64, body: impl FnOnce() -> Result<R>) -> Result<(Passed, R)> {
         let before = self.passed();
         self.set_rate(rate);
         let done = body();
         self.set_rate(0);
-        // What is in the rings goes on.
+        // The rings drain.
         std::thread::sleep(Duration::from_millis(20));
         let now = self.passed();
         let passed = Passed {
@@ -134,14 +136,15 @@ impl Load {
         Ok((passed, done?))
     }
 
-    /// Whether every trial loses packets: one without loss shows what the worker can do, one with may be the machine's.
+    /// Whether every trial loses packets. One trial without loss shows what the worker can do; a loss may be the
+    /// machine's.
     fn loses(&self, rate: u64, time: Duration, trials: usize) -> Result<bool> {
         for _ in 0..trials {
             let (passed, ()) = self.during(rate, || {
                 std::thread::sleep(time);
                 Ok(())
             })?;
-            // What other programs and the host cause is not the switch's.
+            // Losses that other programs and the host cause are not the switch's.
             if passed.lost as f64 - self.gaps().of(Cause::Others).lost < 0.5 {
                 return Ok(false);
             }
@@ -149,7 +152,10 @@ impl Load {
         Ok(true)
     }
 
-    /// The highest rate without loss.
+    /// The highest rate without loss, in packets per second.
+    ///
+    /// # Errors
+    /// If packets are lost at any rate.
     pub(super) fn no_loss_rate(&self) -> Result<u64> {
         let (mut low, mut high) = (0, SLOWEST);
         while !self.loses(high, TRIAL, TRIALS)? {
@@ -171,17 +177,20 @@ impl Load {
     }
 }
 
-/// The switch as this benchmark has it.
+/// The switch under measurement.
 struct Bench<'a> {
     args: &'a Args,
     config: ForwardingConfig,
     switch: Arc<Switch>,
     load: Load,
-    /// Whose code packets run.
+    /// The pipeline whose code processes the packets.
     running: Arc<Mutex<Option<Arc<Pipeline>>>>,
 }
 
-/// Runs it.
+/// Measures a switch under load and prints the tables.
+///
+/// # Errors
+/// If the arguments do not fit, the program or its entries are refused, or a request fails.
 pub fn run(args: &Args, frames: &[(u32, Vec<u8>)]) -> Result<()> {
     let control_args = &args.control;
     ensure!(control_args.switch.is_none(), "--packets are for a switch of our own, not one that listens elsewhere");
@@ -189,7 +198,7 @@ pub fn run(args: &Args, frames: &[(u32, Vec<u8>)]) -> Result<()> {
     ensure!(!control_args.fill.is_empty() || !steps.is_empty(), "--control needs a table to write: --fill TABLE=N");
     let share = control_args.share;
     ensure!(share > 0.0 && share <= 1.0, "--share is a part of the no-loss rate, as 0.9");
-    // Threads inherit it.
+    // Threads inherit the binding.
     control_args.cores.map_or(Ok(()), |cores| bind(cores.others))?;
     let cores = control_args.cores;
     let beside = crate::ports::parse(&control_args.beside)?;
@@ -266,7 +275,7 @@ fn is_specialised(running: &Mutex<Option<Arc<Pipeline>>>) -> bool {
 }
 
 impl Bench<'_> {
-    /// The program with the entries of `--entries` and no others.
+    /// Loads the program with the entries of `--entries` only.
     fn load_program(&self, control: &mut Control) -> Result<()> {
         control.load(DEVICE, self.config.clone()).map_err(|e| anyhow::anyhow!(e.message))?;
         let pipeline = self.switch.pipeline().context("a program runs")?;
@@ -277,17 +286,17 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What code may be made for from now on.
+    /// Sets what code may be specialised for from now on.
     fn specialise(&self, mode: Specialise) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.iter().for_each(|pipeline| pipeline.specialise(mode));
     }
 
-    /// Waits for code for the tables as they are, and for better code that may follow.
+    /// Waits for specialised code, and for a higher tier that may follow.
     fn compiled(&self) -> Result<()> {
         let start = Instant::now();
         loop {
-            // Workers that see no packet need not let go of old code.
+            // Workers that receive no packets need not release old code.
             self.load.during(SLOWEST, || {
                 std::thread::sleep(BETTER);
                 Ok(())
@@ -332,7 +341,7 @@ impl Bench<'_> {
 
     /// Writes all entries.
     fn fill(&self, address: &str) -> Result<()> {
-        // Not earlier: a client that says nothing for the time of a search is taken for gone.
+        // Not earlier: a client that is silent during a search would be considered dead.
         let client = Client::connect(address)?;
         let info = client.p4info(DEVICE)?;
         let _primary = client.become_primary(DEVICE, ELECTION_ID)?;
@@ -344,7 +353,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Does something while packets come: what passed, where the worker's time went, and what its processor counted.
+    /// Calls `body` while packets arrive; returns the counters' increase, the worker's gaps, the counts of its
+    /// processor, and `body`'s result.
     fn turn<R>(&self, rate: u64, body: impl FnOnce() -> Result<R>) -> Result<(Passed, Gaps, Option<Machine>, R)> {
         let machine = || self.args.control.cores.map(|cores| Machine::now(cores.worker));
         let before = machine();
@@ -353,7 +363,8 @@ impl Bench<'_> {
         Ok((passed, self.load.gaps(), counted, done))
     }
 
-    /// A phase in turns with writes and with the same ones to another switch ([`super::turns`]).
+    /// Measures a phase in alternating turns, with writes and with the same writes to another switch
+    /// ([`super::turns`]).
     fn in_turns(
         &self,
         rate: u64,
@@ -400,7 +411,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Goes through the phases under load.
+    /// Measures the phases under load.
     fn phases(&self, address: &str, rate: u64) -> Result<()> {
         let control = &self.args.control;
         let client = Client::connect(address)?;
@@ -415,7 +426,7 @@ impl Bench<'_> {
         causes.add(none[..2].to_vec(), time_row(&gaps, machine.as_ref()));
         table.add(none.to_vec(), packets(&passed, &gaps));
         let mut uneven = (0, 0);
-        // What turns without writes are spent with.
+        // The switch that is written in turns without writes.
         let other = control.turns.map(|_| Started::new(self.args, None)).transpose()?;
         let connect =
             |switch: &Started| Ok::<_, ClientError>((switch.address.clone(), Client::connect(&switch.address)?));
@@ -470,8 +481,8 @@ impl Bench<'_> {
     }
 }
 
-/// Does something while another client reads the table so many times a second, if at all. Polls that take longer than their time
-/// follow one another without a pause.
+/// Calls `body` while another client reads the table `polls` times per second, if given. Polls that take longer than
+/// their interval follow one another without a pause.
 fn polled<R>(polls: Option<u64>, address: &str, entries: &Entries, body: impl FnOnce() -> Result<R>) -> Result<R> {
     let Some(polls) = polls else { return body() };
     let (client, request, stop) =
@@ -557,10 +568,10 @@ const CAUSES: [&str; 12] = [
     "interrupts of the worker's processor",
 ];
 
-/// Where the time went.
+/// The cells of the causes of loss.
 fn time_row(gaps: &Gaps, machine: Option<&Machine>) -> Vec<String> {
     let code = |sum: &Sum| {
-        // Without a packet there is no time for one.
+        // Without packets there is no time per packet.
         let each = if sum.packets > 0 { format!("{:.1}", sum.full_s * 1e9 / sum.packets as f64) } else { "-".into() };
         [format!("{:.3}", sum.time_s), each, format!("{:.0}", sum.lost)]
     };

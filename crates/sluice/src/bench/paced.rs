@@ -5,19 +5,23 @@
 //! schedule. Buffers are filled when the worker takes the packets, on its processor, so the rate that it bears is
 //! somewhat below what a card's would be. What is sent is counted and freed.
 //!
-//! **Time that is not the worker's.** On a machine that does other things, too, the kernel may run another program on the worker's
-//! processor, and the host of a virtual machine another machine. Then arrivals stand still: of a gap between two polls, what the
-//! thread's own clock of processor time leaves out is no time of the schedule, and is told beside the result. That clock goes
-//! on in interrupts and in the kernel on the worker's behalf, and all that is the worker's. So is a gap in which the worker itself
-//! waited in the kernel (for a page that a peer takes away, say), though the clock stands still: the kernel counts such waits.
+//! **Time that is not the worker's.** The kernel may run another program on the worker's processor, and the host of a
+//! virtual machine another machine. Arrivals stand still meanwhile: that part of a gap between two polls is not time of
+//! the schedule, and is reported beside the result. Two clocks measure it. The thread's clock of processor time stands
+//! still whenever the worker does not run, also in time that the host takes, but cannot tell preemption from a wait. So
+//! it is used for gaps in which the worker has not waited. A wait in the kernel (for a page that a peer takes away, say)
+//! is the worker's own time and may lose packets; of a gap with a wait, only the time in which the worker was
+//! runnable and another thread ran is left out (`run_delay` of `schedstat`). So is the time in which the port itself
+//! reads these counts, and a wait for a page that is read from a disk, since other programs' need of memory evicted it.
 //! Where the time went when packets were lost is [`super::gaps`]'s.
 //!
 //! Threads: the queue belongs to the worker; the handle sets the rate and reads counters.
 
 use super::gaps::{BURST, Gap, Gaps, PAUSE_S, Watcher};
 use pktio::{Device, LinkState, MTU_DEFAULT, MacAddress, Packet, PoolRef, PortStats, Queue, ticks, ticks_per_second};
-use rustix::time::{ClockId, clock_gettime};
 use shared_memory::Usage;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -190,7 +194,9 @@ impl Device for Paced {
             waiting: 0,
             last: ticks(),
             looked: (ticks(), Instant::now(), 0),
-            waits: Usage::now().waits,
+            waits: 0,
+            major_faults: 0,
+            run_delay: RunDelay::default(),
             stolen_ns: 0,
             is_drained: false,
             calm_s: 0.0,
@@ -248,7 +254,11 @@ struct PacedQueue {
     looked: (u64, Instant, u64),
     /// How often the worker had waited by then.
     waits: u64,
-    /// Nanoseconds in which the processor was others' since the rate was set.
+    /// How many pages it had read from a disk by then.
+    major_faults: u64,
+    /// For how long it had been runnable and not running by then, in nanoseconds.
+    run_delay: RunDelay,
+    /// Nanoseconds in which the processor was others' since the rate was set, or this port read the kernel's counts.
     stolen_ns: u64,
     /// Whether the ring has been as good as empty since then.
     is_drained: bool,
@@ -259,16 +269,19 @@ struct PacedQueue {
 impl PacedQueue {
     /// Nanoseconds in which the processor was others' since the last call.
     fn others_ns(&mut self, now: u64) -> u64 {
-        let spec = clock_gettime(ClockId::ThreadCPUTime);
-        let own_ns = spec.tv_sec as u64 * 1_000_000_000 + spec.tv_nsec as u64;
+        let Usage { waits, major_faults, time: own, .. } = Usage::now();
+        let own_ns = own.as_nanos() as u64;
         let time = Instant::now();
         let (_, last, last_own_ns) = std::mem::replace(&mut self.looked, (now, time, own_ns));
-        let waits = Usage::now().waits;
-        if std::mem::replace(&mut self.waits, waits) != waits {
-            return 0;
-        }
         let all_ns = (time - last).as_nanos() as u64;
-        let others_ns = all_ns.saturating_sub(own_ns - last_own_ns.min(own_ns));
+        let delay_ns = self.run_delay.advance();
+        let has_waited = std::mem::replace(&mut self.waits, waits) != waits;
+        let has_read_pages = std::mem::replace(&mut self.major_faults, major_faults) != major_faults;
+        let others_ns = if has_waited && !has_read_pages {
+            delay_ns.min(all_ns)
+        } else {
+            all_ns.saturating_sub(own_ns - last_own_ns.min(own_ns))
+        };
         if others_ns > DRIFT_NS { others_ns } else { 0 }
     }
 
@@ -295,7 +308,8 @@ impl PacedQueue {
         self.last = now;
         let mut time_s = gap;
         let mut others = false;
-        if gap > PAUSE_S || now.saturating_sub(self.looked.0) as f64 > LOOK_S * self.per_second {
+        let measures = gap > PAUSE_S || now.saturating_sub(self.looked.0) as f64 > LOOK_S * self.per_second;
+        if measures {
             // After `now`: what is others' between the two is taken off a moment too early, not too late.
             let others_ns = self.others_ns(now);
             self.shared.stolen_ns.fetch_add(others_ns, Relaxed);
@@ -309,6 +323,12 @@ impl PacedQueue {
             let (is_pause, packets, specialised) = (gap > PAUSE_S, self.burst, self.specialised);
             let gap = Gap { time_s, is_pause, others, packets, due_s, specialised };
             self.watcher.note(gap, lost, self.waiting <= BURST);
+        }
+        if measures {
+            // Reading the kernel's counts can take longer than `PAUSE_S`. Without this, one pause would make the next
+            // gap a pause, too, and so on, and the port could not keep up.
+            self.last = ticks();
+            self.stolen_ns += (self.last.saturating_sub(now) as f64 / self.per_second * 1e9) as u64;
         }
     }
 
@@ -341,6 +361,32 @@ impl PacedQueue {
     }
 }
 
+/// The calling thread's `run_delay`: the time in which it was runnable and another thread ran.
+///
+/// The kernel's file is opened by the first call, which is the worker's: it belongs to the thread that opens it.
+#[derive(Default)]
+struct RunDelay {
+    file: Option<File>,
+    last_ns: u64,
+}
+
+impl RunDelay {
+    /// Nanoseconds since the last call; 0 for the first one, and where the kernel does not count.
+    fn advance(&mut self) -> u64 {
+        let is_first = self.file.is_none();
+        if is_first {
+            self.file = File::open("/proc/thread-self/schedstat").ok();
+        }
+        let mut text = [0; 64];
+        let length = self.file.as_ref().map_or(0, |file| file.read_at(&mut text, 0).unwrap_or(0));
+        let field = std::str::from_utf8(&text[..length]).ok().and_then(|text| text.split_whitespace().nth(1));
+        let now_ns = field.and_then(|field| field.parse().ok()).unwrap_or(self.last_ns);
+        let since_ns = now_ns - self.last_ns.min(now_ns);
+        self.last_ns = now_ns;
+        if is_first { 0 } else { since_ns }
+    }
+}
+
 impl Queue for PacedQueue {
     fn rx(&mut self, out: &mut Vec<Packet>, max: usize) -> usize {
         self.arrive();
@@ -367,5 +413,39 @@ impl Queue for PacedQueue {
         pktio::free_bulk(packets);
         self.shared.sent.fetch_add(count as u64, Relaxed);
         count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RunDelay;
+    use std::time::{Duration, Instant};
+
+    /// Two threads on one processor: each is runnable while the other runs. A thread that sleeps is not runnable.
+    #[test]
+    fn preemption_is_told_from_a_wait() {
+        let own = std::thread::spawn(|| {
+            let mask = rustix::thread::sched_getaffinity(None).unwrap();
+            let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| mask.is_set(cpu)).unwrap();
+            let mut one = rustix::thread::CpuSet::new();
+            one.set(first);
+            rustix::thread::sched_setaffinity(None, &one).unwrap();
+            let mut delay = RunDelay::default();
+            assert_eq!(delay.advance(), 0);
+            let rival = std::thread::spawn(|| {
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_millis(300) {}
+            });
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_millis(300) {}
+            rival.join().unwrap();
+            assert!(delay.advance() > 20_000_000);
+            let quiet = (0..20).map(|_| {
+                std::thread::sleep(Duration::from_millis(50));
+                delay.advance()
+            });
+            assert!(quiet.min().unwrap() < 25_000_000);
+        });
+        own.join().unwrap();
     }
 }

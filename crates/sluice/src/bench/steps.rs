@@ -1,13 +1,15 @@
-//! `sluice bench X.p4 --control --packets FILE --steps 0.9:1,1.5:1,0.9:2`: what happens when the load changes.
+//! `sluice bench X.p4 --control --packets FILE --steps 0.9:1,1.5:1,0.9:2`: behaviour under a changing load.
 //!
-//! The no-loss rate is searched as [`super::loaded`] does it, and then packets come at shares of it, one after the other, without a pause
-//! between. Each step has a line when it begins and one when it is over: packets that came and were lost, from when on none was lost for
-//! a tenth of a second, when the ring was as good as empty again, and how long a packet waited in it at most. Times begin with the step; those in which
-//! the kernel or the host gave the worker's processor to others are left out ([`super::paced`]), and packets lost because of them are
-//! counted apart.
+//! The no-loss rate is determined as in [`super::loaded`]; then packets arrive at the given shares of it, one after the
+//! other, without a pause in between. A line is printed when a step begins and when it ends: packets arrived and lost,
+//! from when on none was lost for a tenth of a second, when the ring was nearly empty again, and the longest time that
+//! a packet waited in it. Times begin with the step; those in which the kernel or the host gave the worker's processor
+//! to others are excluded ([`super::paced`]), and packets lost because of them are counted separately. The others are
+//! attributed to causes ([`super::gaps`]).
 //!
-//! With `--beside` the same worker serves other ports meanwhile, whose peers do what they like: what they cost the packets here is the question.
-//! Who starts them reads the lines, and standard input, if `--beside` is given, says when the next step begins: a line for each.
+//! With `--beside` the same worker serves other ports meanwhile, whose peers may do anything: the purpose is to measure
+//! their effect on the packets here. The program that starts those peers reads the lines; with `--beside`, each step
+//! begins with a line of standard input.
 
 use super::gaps::Cause;
 use super::loaded::Load;
@@ -36,7 +38,18 @@ impl FromStr for Step {
     }
 }
 
-/// Takes the steps; `waits` for a line of standard input before each.
+/// The causes of losses that are the worker's own.
+const CAUSES: [(&str, Cause); 4] = [
+    ("generic code", Cause::Generic),
+    ("specialised code", Cause::Specialised),
+    ("page faults", Cause::Faults),
+    ("other pauses", Cause::Interrupted),
+];
+
+/// Runs the steps; if `waits`, each begins with a line of standard input, and the end of input ends the run.
+///
+/// # Errors
+/// If no rate without loss is found.
 pub(super) fn run(load: &Load, steps: &[Step], waits: bool) -> Result<()> {
     let rate = load.no_loss_rate()?;
     println!("no-loss rate: {rate} packets/s");
@@ -53,17 +66,23 @@ pub(super) fn run(load: &Load, steps: &[Step], waits: bool) -> Result<()> {
         std::thread::sleep(step.time);
         let now = load.passed();
         let (arrived, lost) = (now.arrived - before.arrived, now.lost - before.lost);
-        // Whose they are is known when the rate is set again; it is the same until the next step says otherwise.
+        // Gaps are available when the rate is set again; it stays the same until the next step sets another.
         load.set_rate(if i + 1 < steps.len() && !waits { step_rate } else { 0 });
-        let others = *load.gaps().of(Cause::Others);
+        let gaps = load.gaps();
+        let others = gaps.of(Cause::Others);
+        let causes = CAUSES.map(|(name, cause)| {
+            let sum = gaps.of(cause);
+            format!("{name} {:.0} (longest gap {:.3} ms)", sum.lost, sum.longest_s * 1e3)
+        });
         let drained = if now.drained_s.is_finite() { format!("{:.3} ms", now.drained_s * 1e3) } else { "never".into() };
         println!(
             "step {number}: {arrived} packets, {lost} lost, {:.0} of them beside others; calm from {:.3} ms on; ring empty after {drained}; \
-             longest wait {:.3} ms; core was others' for {:.3} s",
+             longest wait {:.3} ms; core was others' for {:.3} s; lost by cause: {}",
             others.lost,
             now.calm_s * 1e3,
             now.fullest as f64 / step_rate as f64 * 1e3,
             now.stolen_s - before.stolen_s,
+            causes.join(", "),
         );
     }
     load.set_rate(0);

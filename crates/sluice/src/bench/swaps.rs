@@ -1,9 +1,9 @@
-//! `sluice bench OLD.p4 --packets FILE --swap NEW.p4 --swaps N`: what packets notice when a program takes another's place.
+//! `sluice bench OLD.p4 --packets FILE --swap NEW.p4 --swaps N`: the effect on packets of replacing a program.
 //!
-//! A switch with one worker and memory ports runs under load while its program is replaced N times, there and back, with all
-//! of its state, as `sluice load --strict` does. One thread puts packets in and takes them out, so a packet's time in the
-//! switch is known without changing it: the worker keeps the order. The same load without replacing comes first, so that
-//! what the machine's other work does to a packet is not taken for the switch's.
+//! A switch with one worker and memory ports runs under load while its program is replaced N times, back and forth,
+//! with all of its state, as `sluice load --strict` does. One thread sends and receives the packets. Since the worker
+//! keeps their order, a packet's time in the switch is known without marking it. The same load without replacements
+//! runs first, so that delays by the machine's other work are not attributed to the switch.
 
 use super::Args;
 use crate::compile::CompileArgs;
@@ -22,12 +22,12 @@ use std::time::{Duration, Instant};
 
 /// Packets in the switch at a time: enough for full bursts, and never more than a ring holds.
 const IN_FLIGHT: usize = 512;
-/// How long packets may take at the end.
+/// Time limit for the last packets.
 const END: Duration = Duration::from_secs(2);
-/// The device id; nobody else sees it.
+/// The device id; it is not visible outside.
 const DEVICE: u64 = 1;
 
-/// What one run saw.
+/// The observations of one run.
 #[derive(Default)]
 struct Seen {
     sent: u64,
@@ -36,7 +36,10 @@ struct Seen {
     latencies: Vec<Duration>,
 }
 
-/// Runs it.
+/// Measures the replacements and prints the result.
+///
+/// # Errors
+/// If a program does not compile or cannot replace the other, or a packet is lost.
 pub fn run(args: &Args, new: &Path, frames: &[(u32, Vec<u8>)]) -> Result<()> {
     let compile = &args.program.compile;
     let sources = [text(compile, &args.program.program)?, text(compile, new)?];
@@ -82,7 +85,7 @@ pub fn run(args: &Args, new: &Path, frames: &[(u32, Vec<u8>)]) -> Result<()> {
             if let Err(error) = done {
                 bail!("{}", error.message);
             }
-            // What is compiled for the tables as they are gets its turn, too.
+            // Leaves time for specialised code to be compiled and installed.
             std::thread::sleep(Duration::from_millis(args.swap_pause_ms));
         }
         Ok(())
@@ -122,7 +125,7 @@ fn print(what: &str, seen: &Seen) {
     );
 }
 
-/// Runs `body` while packets go through the switch.
+/// Calls `body` while packets go through the switch.
 fn under_load(
     ports: &[(u32, MemoryHandle)],
     frames: &[(u32, Vec<u8>)],

@@ -1,37 +1,44 @@
-//! `sluice bench --control --packets FILE --turns SECONDS`: writes, and then as long the same writes to another switch, again and again.
+//! `sluice bench --control --packets FILE --turns SECONDS`: turns with writes, alternating with turns of the same
+//! length in which another switch is written.
 //!
-//! A virtual machine stands still now and then, for longer than a ring lasts, and becomes slower for minutes: whoever shares its
-//! processors or memory does that, and no counter of the guest says so. What it costs is seen in the same run. Packets come at one rate in both kinds of turns,
-//! and both lose what the machine makes them lose; what turns *with* writes lose beyond that is the switch's.
+//! A virtual machine may stop for longer than a ring lasts, or become slower for minutes, because of other users of its
+//! processors or memory; no counter of the guest shows that. Its effect is measured in the same run. Packets arrive at
+//! one rate in both kinds of turns, and both lose what the machine makes them lose; the additional loss of turns *with*
+//! writes is the switch's.
 //!
-//! - A turn with writes begins with the first request, with the compiler at work, and ends when the last is answered and code
-//!   for the tables as they are runs, or [`SETTLED`] has passed without: what is compiled and published because of the writes is part of it.
-//! - A turn without is as long. In it the same requests go to a switch without packets, in a process of its own on the processors of everything
-//!   but the worker: a machine of which both processors and the memory are busy is given less of its host than one that is half idle.
-//!   If most packets of the turn before met code for any tables, it begins with such code and without a compiler, so that its worker has
-//!   as little time to spare; otherwise nothing changes but whose tables are written.
+//! - A turn with writes begins with the first request, with the compiler enabled. It ends when the last request is
+//!   answered and specialised code runs, or when [`SETTLED`] has passed without it: compilation and publication caused
+//!   by the writes are part of the turn.
+//! - A turn without writes is as long. The same requests go to a switch without packets, in a process of its own on the
+//!   processors of everything but the worker: a machine whose processors and memory are busy gets less of its host than
+//!   one that is half idle. If most packets of the previous turn met generic code, this turn begins with generic code
+//!   and without the compiler, so that its worker has as little time to spare; otherwise the only difference is which
+//!   tables are written.
 //!
-//! A turn has lost if a packet was lost that was not lost beside other programs ([`super::gaps`]). Two turns that follow one another
-//! are a pair. If writes do no harm, the turn that loses more is as often the one with as the one without writes (the sign test).
+//! A turn has lost if a packet was lost for a reason other than other programs ([`super::gaps`]). Two consecutive turns
+//! are a pair. If writes do no harm, either turn of a pair is equally likely to lose more (the sign test).
 //!
-//! Threads: values, of the thread that asks. Tests: at the end.
+//! Threads: values of the calling thread. Tests: at the end.
 
 use super::gaps::{Cause, Gaps, Machine};
 use super::paced::Passed;
 use std::time::Duration;
 
-/// How long code for the tables as they are is waited for after writes.
+/// Time limit for specialised code after writes.
 pub(super) const SETTLED: Duration = Duration::from_secs(2);
-/// Requests of the first turn, if nobody says how fast they are written.
+/// Requests of the first turn, if no write rate is given.
 const FIRST: usize = 10;
 
-/// The argument: seconds.
+/// Parses the argument: seconds.
+///
+/// # Errors
+/// For anything but a number from 0.01 to 3600.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "it is a number of seconds from 0.01 to 3600, as 1".to_string())
 }
 
-/// Turns of one kind.
+/// The turns of one kind.
 #[derive(Clone, Default)]
 pub(super) struct Side {
     pub(super) passed: Passed,
@@ -42,7 +49,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// Another one; the packets that it lost.
+    /// Adds a turn; returns the packets that it lost.
     fn add(&mut self, passed: &Passed, gaps: &Gaps, machine: Option<Machine>) -> u64 {
         self.passed = self.passed.and(passed);
         self.gaps = self.gaps.and(gaps);
@@ -56,13 +63,13 @@ impl Side {
         lost
     }
 
-    /// How many turns, and how many of them have lost.
+    /// Formatted: how many of the turns have lost packets.
     pub(super) fn turns(&self) -> String {
         format!("{} of {}", self.with_loss, self.turns)
     }
 }
 
-/// A turn as it was measured.
+/// The measurements of a turn.
 pub(super) type Turn = (Passed, Gaps, Option<Machine>);
 
 /// Pairs of turns.
@@ -70,7 +77,7 @@ pub(super) type Turn = (Passed, Gaps, Option<Machine>);
 pub(super) struct Pairs {
     pub(super) with: Side,
     pub(super) without: Side,
-    /// Pairs in which the turn with writes lost more, and those in which the other one did.
+    /// Pairs in which the turn with writes lost more, and pairs in which the other one did.
     pub(super) more: u64,
     pub(super) fewer: u64,
 }
@@ -84,29 +91,29 @@ impl Pairs {
     }
 }
 
-/// How many requests a turn has.
+/// The number of requests per turn.
 pub(super) struct Pace {
     length: Duration,
     next: usize,
 }
 
 impl Pace {
-    /// Turns of this length, of requests of so many updates, which are written at this rate if there is one.
+    /// Turns of this length, with requests of `updates` updates each, written at `rate` updates per second if given.
     pub(super) fn new(length: Duration, updates: usize, rate: Option<u64>) -> Pace {
         let paced = |rate: u64| (length.as_secs_f64() * rate as f64 / updates.max(1) as f64) as usize;
         Pace { length, next: rate.map_or(FIRST, paced).max(1) }
     }
 
-    /// Of those that are left.
+    /// The number of requests of the next turn, if `left` remain.
     pub(super) fn next(&self, left: usize) -> usize {
         self.next.min(left)
     }
 
-    /// What a turn of so many took.
+    /// Records how long a turn of `count` requests took.
     pub(super) fn took(&mut self, count: usize, time: Duration) {
         if count == self.next {
             let fits = count as f64 * self.length.as_secs_f64() / time.as_secs_f64().max(1e-6);
-            // Not more than four times as many at once: the first requests may have been the quick ones.
+            // At most four times as many at once: the first requests may have been the fast ones.
             self.next = (fits as usize).clamp(1, count.saturating_mul(4));
         }
     }
@@ -127,7 +134,7 @@ mod tests {
         assert_eq!(pace.next(1_000), 40);
         pace.took(40, Duration::from_secs(4));
         assert_eq!(pace.next(1_000), 10);
-        // What was left over says nothing of a whole turn.
+        // A shorter last turn is no measure of a whole turn.
         pace.took(2, Duration::from_secs(4));
         assert_eq!(pace.next(1_000), 10);
         assert!(seconds("0.5").is_ok() && ["", "0", "-1", "inf", "nan"].iter().all(|text| seconds(text).is_err()));

@@ -1,7 +1,8 @@
-//! `p4c-bm2-ss`, and `p4c --target bmv2 --arch v1model`: P4Info and a JSON file in bmv2's form, which carries the P4 source.
+//! `p4c-bm2-ss`, and `p4c --target bmv2 --arch v1model`: write P4Info and a file in bmv2's JSON format that carries the
+//! P4 source.
 //!
-//! Sluice as a switch compiles the source of such a file; other tools read the rest of it (`bmv2::describe`). Messages are Sluice's, exit
-//! codes p4c's: 0 compiled, 1 anything else.
+//! Loaded into Sluice, the source in such a file is compiled; other tools read the rest of the file (`bmv2::describe`).
+//! Messages are Sluice's; exit codes are p4c's: 0 compiled, 1 anything else.
 
 use super::Tool;
 use super::entries;
@@ -156,7 +157,7 @@ const WARNINGS_OF_P4C: [&str; 27] = [
     "unused",
 ];
 
-/// A form of P4Info.
+/// An encoding of P4Info.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Format {
     Text,
@@ -164,23 +165,26 @@ enum Format {
     Binary,
 }
 
-/// What a command line asks for.
+/// The outputs and settings that a command line requests.
 #[derive(Debug)]
 struct Wanted {
     program: PathBuf,
     compile: CompileArgs,
-    /// What the program must be for.
+    /// The architecture that the program must be written for.
     architecture: Option<String>,
     output: Option<PathBuf>,
-    /// Where the output goes, made if it is not there: p4c's -o.
+    /// The output folder, p4c's -o; it is created if it does not exist.
     folder: Option<PathBuf>,
     p4info: Vec<(PathBuf, Format)>,
-    /// The program's entries.
+    /// Files for the program's entries.
     entries: Vec<(PathBuf, Format)>,
     preprocess: bool,
 }
 
-/// Runs it.
+/// Runs the compiler.
+///
+/// # Errors
+/// If the command line is wrong or a file cannot be read or written.
 pub fn main(tool: Tool, args: Vec<String>) -> Result<ExitCode> {
     let given = read(SPECS, names_of(tool), handed_on(args))?;
     if given.has(Opt::Help) {
@@ -201,13 +205,13 @@ pub fn main(tool: Tool, args: Vec<String>) -> Result<ExitCode> {
     compile(&wanted(tool, &given)?)
 }
 
-/// The driver is a Python program, the compiler has a parser of its own.
+/// Returns how a tool matches option names: the driver as Python's argparse, the compiler in full.
 fn names_of(tool: Tool) -> Names {
     if tool == Tool::P4c { Names::Beginnings } else { Names::Whole }
 }
 
-/// What p4c hands on: `-Xp4c ARG` to the compiler, `-Xpreprocessor ARG` to the preprocessor, which are the same program here. Spaces
-/// divide ARG.
+/// Inlines the arguments that p4c passes on: `-Xp4c ARG` to the compiler, `-Xpreprocessor ARG` to the preprocessor,
+/// which are the same program here. ARG is split at spaces.
 fn handed_on(args: Vec<String>) -> Vec<String> {
     let mut all = Vec::new();
     let mut is_handed = false;
@@ -283,7 +287,7 @@ fn wanted(tool: Tool, given: &Given<Opt>) -> Result<Wanted> {
     Ok(Wanted { program, compile, architecture, output, folder, p4info, entries, preprocess })
 }
 
-/// Codes of warnings; an empty one stands for all.
+/// Translates warning options into codes; an empty one stands for all.
 fn warnings<'a>(given: impl Iterator<Item = &'a str>) -> Result<Vec<String>> {
     let mut codes = Vec::new();
     for name in given.flat_map(|names| names.split(',')) {
@@ -303,7 +307,7 @@ fn warnings<'a>(given: impl Iterator<Item = &'a str>) -> Result<Vec<String>> {
     Ok(codes)
 }
 
-/// The files of an option that lists them, whose endings say the form, and of one that names one.
+/// Returns the files of two options: `list` names several, with the format by extension; `one` names a single one.
 fn files_of(given: &Given<Opt>, name: &str, list: Opt, one: Opt) -> Result<Vec<(PathBuf, Format)>> {
     let mut files = Vec::new();
     for file in given.all(list).flat_map(|list| list.split(',')).filter(|file| !file.is_empty()) {
@@ -353,7 +357,11 @@ fn compile(wanted: &Wanted) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file for switches and tools. `bmv2`: whether the program behaves as in bmv2 when it is compiled from the file.
+/// Returns the JSON for switches and tools. `bmv2` says whether the program is to follow bmv2's semantics when it is
+/// compiled from the file.
+///
+/// # Errors
+/// If the program was itself given as JSON.
 pub fn json(compiled: &Compiled, name: &str, source: &str, bmv2: bool) -> Result<String> {
     let (Some(typed), Some(program)) = (&compiled.typed, &compiled.raw) else {
         bail!("{name} is JSON already: a P4 program is compiled to it");
@@ -394,7 +402,7 @@ fn preprocess(wanted: &Wanted) -> Result<ExitCode> {
     if base::diag::has_errors(&diagnostics) {
         return Ok(ExitCode::from(1));
     }
-    // It is a program and not a message, so it goes out as it is.
+    // A program, not a message: written without escaping.
     std::io::stdout().write_all(syntax::preprocess::to_text(&tokens, &sources).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -486,7 +494,7 @@ mod tests {
             let error = wanted_of(Tool::P4c, &format!("{name} x.p4")).unwrap_err().to_string();
             assert!(error.contains(" is not supported: "), "{name}: {error}");
         }
-        // p4c's driver divides what it hands on.
+        // p4c's driver splits the arguments that it passes on.
         let args = ["-Xp4c=-DA=1 --p4runtime-files a.txt", "-Xp4c", "-D B=2 -I inc", "x.p4"].map(ToString::to_string);
         let wanted = super::wanted(Tool::P4c, &read(SPECS, Names::Whole, handed_on(args.to_vec())).unwrap()).unwrap();
         assert_eq!(wanted.compile.defines, [("A", "1"), ("B", "2")].map(|(name, value)| (name.into(), value.into())));

@@ -1,8 +1,8 @@
-//! A running program in the form of bmv2's JSON: what the thrift service answers to `bm_get_config`, from which command lines of bmv2
-//! learn tables, actions and their types.
+//! A running program in bmv2's JSON format: the answer to `bm_get_config` of the thrift service, from which bmv2's
+//! command lines learn tables, actions and their types.
 //!
-//! A program that arrived as JSON is answered as it came. One that arrived as P4 source is compiled again for it, in the compiler's
-//! process and with its limits: a client asks once, when it starts.
+//! A program that arrived as JSON is returned unchanged. One that arrived as P4 source is compiled again, in the child
+//! process and with its limits; a client asks once, when it starts.
 
 use crate::compiler::Compiler;
 use crate::compiler::protocol::Wants;
@@ -10,11 +10,14 @@ use control::forwarding::Refusal;
 use frontend::Options;
 use frontend::form::{self, Carried, Form};
 
-/// The JSON of a program that has this name and was set by this device config.
+/// Returns the JSON of the program with this name and device config.
+///
+/// # Errors
+/// If the device config is not a program, or compiling it fails.
 pub fn json(compiler: &Compiler, options: &Options, name: &str, device_config: &[u8]) -> Result<String, Refusal> {
     let text = form::text(device_config)?;
     let carried = match form::of(text)? {
-        // Also the file of `p4c-bm2-ss`, which has the description.
+        // A file of `p4c-bm2-ss`: it carries the source and the description.
         Form::Carried(_) if bmv2::is_program(text) => return Ok(text.to_string()),
         Form::Bmv2(_) => return Ok(text.to_string()),
         Form::P4(text) => Carried { source: text.to_string(), ..Carried::default() },
@@ -46,7 +49,7 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&json(as_in_bmv2.as_bytes()).unwrap()).unwrap();
         assert_eq!((&value["sluice"]["source"], &value["sluice"]["bmv2"]), (&PROGRAM.into(), &true.into()));
         assert_eq!(value["pipelines"][0]["tables"][0]["name"], "MyIngress.ipv4_match");
-        // The description is a program, and it describes itself.
+        // The description is itself a program, and is returned unchanged.
         assert_eq!(json(described.as_bytes()).unwrap(), described);
         assert!(json(b"header h {").unwrap_err().message().contains("error"), "messages of the compiler");
         assert!(json(b"\xff").unwrap_err().message().contains("P4 source"));

@@ -1,8 +1,9 @@
-//! The entries that a program gives its tables, as the WriteRequest of P4Runtime that p4c writes with `--p4runtime-entries-files`.
+//! A program's own table entries as a P4Runtime WriteRequest, as p4c writes it with `--p4runtime-entries-files`.
 //!
-//! Tables come in P4Info's order, entries in the program's. Values have all bytes of their width, as p4c's have, and matches of any
-//! value are left out, as P4Runtime wants. Of constant entries the first has the highest priority and the last 1. Other priorities are
-//! those that a controller reads: where the program says that the smallest wins they are turned around, which p4c does not do.
+//! Tables are in P4Info's order, entries in the program's. Values have all bytes of their width, as in p4c's output,
+//! and don't-care matches are omitted, as P4Runtime requires. Of constant entries the first has the highest priority
+//! and the last has priority 1. Other priorities are those that a controller reads: where the program says that the
+//! smallest priority wins, they are inverted, which p4c does not do.
 
 use ::p4info::model::{MatchField, P4Info, Table};
 use ::p4info::text::quoted;
@@ -15,7 +16,7 @@ use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 use std::fmt::Write;
 
-/// The entries of all tables.
+/// Returns the entries of all tables.
 pub fn request(info: &P4Info, program: &ir::Program) -> pb::WriteRequest {
     let mut updates = Vec::new();
     for table in &info.tables {
@@ -51,7 +52,7 @@ fn matches(table: &Table, entry: &TableEntry) -> Vec<pb::FieldMatch> {
     table.match_fields.iter().zip(&entry.key).filter_map(of).collect()
 }
 
-/// None if any value matches.
+/// Returns a key's match; `None` for a don't-care match.
 fn match_type(key: &KeyMatch) -> Option<pb::field_match::FieldMatchType> {
     use pb::field_match as f;
     let bytes = Bits::to_bytes_be;
@@ -84,14 +85,17 @@ fn action(info: &P4Info, program: &ir::Program, table: &ir::Table, call: &Action
     Some(pb::TableAction { r#type: Some(pb::table_action::Type::Action(action)) })
 }
 
-/// In protobuf's JSON form.
+/// Returns the request in protobuf's JSON form.
+///
+/// # Errors
+/// If the message does not match the embedded descriptors, which is a bug.
 pub fn json(request: &pb::WriteRequest) -> Result<serde_json::Value> {
     let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET)?;
     let of = pool.get_message_by_name("p4.v1.WriteRequest").context("WriteRequest is not described")?;
     Ok(serde_json::to_value(DynamicMessage::decode(of, request.encode_to_vec().as_slice())?)?)
 }
 
-/// In the protobuf text format, with the header lines by which editors know the schema.
+/// Returns the request in the protobuf text format, with the header lines that name the schema.
 pub fn text(request: &pb::WriteRequest) -> String {
     let mut out =
         Text { text: "# proto-file: p4/v1/p4runtime.proto\n# proto-message: p4.v1.WriteRequest\n\n".into(), depth: 0 };

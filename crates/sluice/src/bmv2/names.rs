@@ -1,25 +1,25 @@
-//! What options are called on the command line that started this process, for messages.
+//! Option names for messages, as on the command line that started this process.
 
 use std::sync::OnceLock;
 
-/// The switch of bmv2 that this process was started as; unset for `sluice run`.
+/// The bmv2 switch that this process was started as; unset for `sluice run`.
 static CALLED_AS: OnceLock<super::Tool> = OnceLock::new();
 
-/// Options of `sluice run` in messages that bmv2's command lines can lead to, and those that become them.
+/// Options of `sluice run` that messages may name, each with the bmv2 option that is translated into it.
 const OPTIONS: &[(&str, &str)] =
     &[("--grpc", "--grpc-server-addr"), ("--thrift", "--thrift-port"), ("--notifications", "--notifications-addr")];
 
-/// From now on messages have the names of this switch's options.
+/// Makes messages use the option names of this switch.
 pub fn use_those_of(tool: super::Tool) {
     let _ = CALLED_AS.set(tool);
 }
 
-/// Whether the command line is one of bmv2's.
+/// Whether the command line is that of a bmv2 switch.
 pub fn are_bmv2s() -> bool {
     CALLED_AS.get().is_some()
 }
 
-/// What an option of `sluice run` is called.
+/// Returns the name, on the actual command line, of an option of `sluice run`.
 pub fn option(name: &'static str) -> &'static str {
     of(name, are_bmv2s())
 }
@@ -29,7 +29,8 @@ fn of(name: &'static str, are_bmv2s: bool) -> &'static str {
     known.map_or(name, |(_, theirs)| theirs)
 }
 
-/// How clear text may be sent to other machines: bmv2's command lines ask for it by the address alone.
+/// Returns why clear text to other machines is allowed, for warnings: with bmv2's command lines the address alone
+/// requests it.
 pub fn insecure() -> &'static str {
     if are_bmv2s() { "the command line asks for it" } else { "--insecure" }
 }

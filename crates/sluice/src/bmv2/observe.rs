@@ -1,5 +1,5 @@
-//! `--pcap`, `--log-console`, `--log-file` and `--nanolog`: what ports receive and send, and what the program does with each packet, as users
-//! of bmv2 read it and as its event stream tells it.
+//! `--pcap`, `--log-console`, `--log-file` and `--nanolog`: records what ports receive and send, and each step of each
+//! packet, in the forms of bmv2's log and event stream.
 //!
 //! ```text
 //!   ports ─ datapath::tap ─┬▶ pcap: files
@@ -7,12 +7,13 @@
 //!                                                                         └▶ events: subscribers of nanomsg
 //! ```
 //!
-//! Workers do nothing for it but copy frames (`datapath::tap`). A thread writes pcap files, another one runs each received frame again
-//! through the interpreter, on a snapshot of the tables as they are then, and tells each step. Frames that come faster than that are not
-//! told, and the log says how many; the switch does not wait. So both are for looking at packets, not for load.
+//! Workers only copy frames for it (`datapath::tap`). One thread writes pcap files; another runs each received frame
+//! again through the interpreter, on a snapshot of the current tables, and reports each step. Frames that arrive faster
+//! are not reported, and the log says how many; the switch does not wait. So both are for looking at packets, not for
+//! operation under load.
 //!
-//! A line has bmv2's form; numbers of packets count what is told. Times are UTC. Entries have the handles that thrift gives them.
-//!
+//! Log lines have bmv2's format; packet numbers count the reported packets. Times are UTC. Entries have the handles
+//! that thrift assigns.
 //! Tests: in the files, `tests/py/test_bmv2.py`.
 
 mod conditions;
@@ -38,10 +39,10 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a thread waits for a frame before it writes out what it has.
+/// How long a thread waits for a frame before it flushes its output.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Gives entries their handles once thrift is served.
+/// The lookup of entries' handles, set once thrift is served.
 pub type Handles = Arc<OnceLock<thrift_service::HandleLookup>>;
 
 /// Options of `sluice run` that bmv2's command lines become.
@@ -64,7 +65,7 @@ pub struct ObserveArgs {
     packet_events: Option<Address>,
 }
 
-/// What is being written; dropping it ends it, once what has come is written.
+/// The running threads; dropping it stops them after they have written what they have received.
 pub struct Observer {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -72,7 +73,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Takes what gives entries their handles.
+    /// Sets the lookup of entries' handles.
     pub fn know_handles(&self, lookup: thrift_service::HandleLookup) {
         let _ = self.handles.set(lookup);
     }
@@ -88,7 +89,10 @@ impl Drop for Observer {
 }
 
 impl ObserveArgs {
-    /// Begins with the first frame of the ports that are added afterwards.
+    /// Starts the threads. Called before ports are added, so that no frame is missed.
+    ///
+    /// # Errors
+    /// If a file cannot be opened, the address cannot be listened on, or the tap or a thread cannot be made.
     pub fn start(
         &self,
         switch: &Arc<Switch>,
@@ -135,12 +139,15 @@ impl ObserveArgs {
         Ok(observer)
     }
 
-    /// Where events are sent.
+    /// Returns the address of the event stream.
     pub fn events(&self) -> Option<&Address> {
         self.packet_events.as_ref()
     }
 
-    /// Refuses an address that other machines reach, unless that is allowed.
+    /// Refuses an address that other machines can reach, unless `insecure` is set.
+    ///
+    /// # Errors
+    /// If it is refused.
     pub fn check(&self, insecure: bool) -> Result<()> {
         if let Some(Address::Tcp(address)) = &self.packet_events
             && !address.ip().to_canonical().is_loopback()

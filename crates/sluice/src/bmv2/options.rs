@@ -1,27 +1,27 @@
-//! Command lines as bmv2's and p4c's programs read them: `--name value` and `--name=value`, `-Ivalue` and `-I value`, options and
-//! files in any order, what stands behind `--` by itself.
+//! Parses command lines as bmv2's and p4c's programs do: `--name value` and `--name=value`, `-Ivalue` and `-I value`,
+//! options and files in any order; arguments after `--` are kept apart.
 
 use anyhow::{Result, bail};
 
 /// Whether an option has a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Takes {
-    /// None.
+    /// No value.
     Nothing,
-    /// One.
+    /// One value.
     Value,
-    /// One behind `=`, or none.
+    /// One value after `=`, or none.
     Optional,
 }
 
-/// What becomes of an option.
+/// The effect of an option.
 #[derive(Clone, Copy, Debug)]
 pub enum Does<T> {
-    /// It means this.
+    /// It sets this.
     Sets(T),
-    /// It changes nothing, for this reason; said at the start if there is one.
+    /// It is ignored for this reason, which is reported at the start unless it is empty.
     Ignored(&'static str),
-    /// It cannot be given, for this reason.
+    /// It is refused for this reason.
     Refused(&'static str),
 }
 
@@ -30,7 +30,7 @@ pub enum Does<T> {
 pub struct Spec<T: 'static> {
     /// Its names, with their dashes.
     pub names: &'static [&'static str],
-    /// Its value.
+    /// Whether it has a value.
     pub takes: Takes,
     /// Its effect.
     pub does: Does<T>,
@@ -38,61 +38,64 @@ pub struct Spec<T: 'static> {
     pub help: &'static str,
 }
 
-/// An option that has an effect.
+/// Returns an option that has an effect.
 pub const fn set<T>(names: &'static [&'static str], takes: Takes, option: T, help: &'static str) -> Spec<T> {
     Spec { names, takes, does: Does::Sets(option), help }
 }
 
-/// An option that is accepted and changes nothing, with the reason.
+/// Returns an option that is accepted and ignored, with the reason.
 pub const fn ignored<T>(names: &'static [&'static str], takes: Takes, why: &'static str) -> Spec<T> {
     Spec { names, takes, does: Does::Ignored(why), help: "" }
 }
 
-/// An option that is refused, with the reason.
+/// Returns an option that is refused, with the reason.
 pub const fn refused<T>(names: &'static [&'static str], takes: Takes, why: &'static str) -> Spec<T> {
     Spec { names, takes, does: Does::Refused(why), help: "" }
 }
 
-/// A command line.
+/// A parsed command line.
 #[derive(Debug)]
 pub struct Given<T> {
-    /// Options that mean something, in order; no value is an empty one.
+    /// Options that have an effect, in order; a missing value is empty.
     pub options: Vec<(T, String)>,
-    /// What is no option.
+    /// Arguments that are no options.
     pub files: Vec<String>,
-    /// What stands behind `--`.
+    /// Arguments after `--`.
     pub behind: Vec<String>,
-    /// About options that change nothing.
+    /// Notes about ignored options.
     pub notes: Vec<String>,
 }
 
 impl<T: Copy + PartialEq> Given<T> {
-    /// The last value of an option.
+    /// Returns the last value of an option.
     pub fn last(&self, wanted: T) -> Option<&str> {
         self.options.iter().rev().find(|(option, _)| *option == wanted).map(|(_, value)| value.as_str())
     }
 
-    /// All values of an option.
+    /// Returns all values of an option, in order.
     pub fn all(&self, wanted: T) -> impl Iterator<Item = &str> {
         self.options.iter().filter(move |(option, _)| *option == wanted).map(|(_, value)| value.as_str())
     }
 
-    /// Whether an option is there.
+    /// Whether an option is present.
     pub fn has(&self, wanted: T) -> bool {
         self.last(wanted).is_some()
     }
 }
 
-/// How a program takes names of options.
+/// How a program matches option names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Names {
-    /// In full: p4c-bm2-ss.
+    /// In full, as p4c-bm2-ss does.
     Whole,
-    /// Also the beginning of a long name, if only one begins so: Boost's program_options and Python's argparse.
+    /// Also by unambiguous prefixes of long names, as Boost's program_options and Python's argparse do.
     Beginnings,
 }
 
-/// Reads a command line.
+/// Parses a command line.
+///
+/// # Errors
+/// If an option is unknown, ambiguous or refused, or its value is missing.
 pub fn read<T: Copy>(specs: &[Spec<T>], names: Names, args: Vec<String>) -> Result<Given<T>> {
     let mut given = Given { options: Vec::new(), files: Vec::new(), behind: Vec::new(), notes: Vec::new() };
     let mut args = args.into_iter();
@@ -134,7 +137,7 @@ pub fn read<T: Copy>(specs: &[Spec<T>], names: Names, args: Vec<String>) -> Resu
     Ok(given)
 }
 
-/// The option of an argument, its name, and its value if that is in the same argument.
+/// Returns the option of an argument, its name, and its value if the argument contains it.
 fn find<'s, T>(specs: &'s [Spec<T>], arg: &str) -> Option<(&'s Spec<T>, &'s str, Option<String>)> {
     let named = |wanted: &str| {
         let has = |spec: &&Spec<T>| spec.names.contains(&wanted);
@@ -153,10 +156,10 @@ fn find<'s, T>(specs: &'s [Spec<T>], arg: &str) -> Option<(&'s Spec<T>, &'s str,
     Some((spec, name, Some(value.strip_prefix('=').unwrap_or(value).to_string())))
 }
 
-/// An option, its name as given in full, and the value behind `=`.
+/// An option, its full name, and the value after `=`.
 type Begun<'s, T> = (&'s Spec<T>, &'s str, Option<String>);
 
-/// The option whose name begins as a long name does, as [`find`] gives it.
+/// Returns the option that an abbreviated long name selects, in the form of [`find`].
 fn begun<'s, T>(specs: &'s [Spec<T>], arg: &str) -> Result<Option<Begun<'s, T>>> {
     if !arg.starts_with("--") {
         return Ok(None);
@@ -174,7 +177,7 @@ fn begun<'s, T>(specs: &'s [Spec<T>], arg: &str) -> Result<Option<Begun<'s, T>>>
     }
 }
 
-/// The help of a program's options.
+/// Returns the help text of a program's options.
 pub fn help<T>(specs: &[Spec<T>]) -> String {
     let mut text = String::new();
     for spec in specs {

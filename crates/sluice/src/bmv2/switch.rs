@@ -1,9 +1,9 @@
-//! `simple_switch` and `simple_switch_grpc`: their options become those of `sluice run`.
+//! `simple_switch` and `simple_switch_grpc`: translates their options into those of `sluice run`.
 //!
-//! Where bmv2 listens on all addresses without being told to, this listens on 127.0.0.1: `--grpc-server-addr 0.0.0.0:50051` says
-//! it, as Mininet's scripts do, and then it is done, without TLS (`--insecure` of `sluice run`), for nanomsg too. `simple_switch` has no
-//! P4Runtime. The port of thrift names a switch among those of one machine, so its admin socket is named by it where P4Runtime's port
-//! does not.
+//! Where bmv2 listens on all addresses by default, this listens on 127.0.0.1. An explicit `--grpc-server-addr
+//! 0.0.0.0:50051`, as in Mininet's scripts, is obeyed, without TLS (`--insecure` of `sluice run`); so are nanomsg
+//! addresses. `simple_switch` has no P4Runtime. Its thrift port identifies a switch among those of one machine, so it
+//! names the admin socket where no P4Runtime port does.
 
 use super::options::{Given, Names, Spec, Takes, help, ignored, read, refused, set};
 use super::{Tool, names};
@@ -13,13 +13,13 @@ use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Where bmv2 listens for thrift if nothing is said.
+/// bmv2's default port of thrift.
 const THRIFT_PORT: u16 = 9090;
-/// What bmv2 writes behind the name of a log file, also if it ends so.
+/// The suffix that bmv2 appends to the name of a log file, even to one that has it.
 const LOG_ENDING: &str = ".txt";
-/// The largest port of v1model's 9 bits, which means «drop» unless --drop-port says otherwise.
+/// The largest of v1model's 9-bit ports, which means «drop» unless --drop-port sets another.
 pub(crate) const DROP_PORT: u32 = 511;
-/// The newest version of bmv2's JSON that is read.
+/// The newest version of bmv2's JSON that is accepted.
 const JSON_VERSION: &str = "2.24";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +53,7 @@ enum Opt {
 
 const NO_DEBUGGER: &str = "there is no debugger; `sluice trace` shows each step of a packet";
 
-/// What all switches of bmv2 take.
+/// The options of all bmv2 switches.
 const SPECS: &[Spec<Opt>] = &[
     set(&["--help", "-h"], Takes::Nothing, Opt::Help, "Print this"),
     set(&["--version", "-v"], Takes::Nothing, Opt::Version, "Print the version"),
@@ -126,7 +126,7 @@ const SPECS: &[Spec<Opt>] = &[
     ),
 ];
 
-/// What stands behind `--`.
+/// The target-specific options, after `--`.
 const TARGET_SPECS: &[Spec<Opt>] = &[
     set(&["--grpc-server-addr"], Takes::Value, Opt::Grpc, "Where P4Runtime listens; 127.0.0.1:9559 by default"),
     set(&["--grpc-server-ssl"], Takes::Nothing, Opt::GrpcSsl, "Serve P4Runtime with TLS"),
@@ -161,7 +161,10 @@ const TARGET_SPECS: &[Spec<Opt>] = &[
     ),
 ];
 
-/// Runs it.
+/// Runs the switch.
+///
+/// # Errors
+/// If the command line is wrong, or as of `run::main`.
 pub fn main(tool: Tool, args: Vec<String>) -> Result<ExitCode> {
     let given = read(SPECS, Names::Beginnings, with_folder(args))?;
     if given.has(Opt::Help) {
@@ -194,7 +197,7 @@ pub fn main(tool: Tool, args: Vec<String>) -> Result<ExitCode> {
     crate::run_with(&line)
 }
 
-/// The folder of `--pcap` may also stand behind it, if it is one.
+/// Joins `--pcap FOLDER` into `--pcap=FOLDER` if the next argument is a folder.
 fn with_folder(args: Vec<String>) -> Vec<String> {
     let mut joined: Vec<String> = Vec::new();
     let mut behind = false;
@@ -220,7 +223,8 @@ fn pcap_folder(given: &Given<Opt>) -> Option<&str> {
     given.last(Opt::Pcap).map(|folder| if folder.is_empty() { "." } else { folder })
 }
 
-/// The command line of `sluice run` that does the same. Programs behave as in bmv2, also those that come as P4 source.
+/// Returns the equivalent command line of `sluice run`. Programs follow bmv2's semantics, even those given as P4
+/// source.
 fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>) -> Result<Vec<String>> {
     let mut run: Vec<String> = Vec::new();
     let mut add =
@@ -235,16 +239,17 @@ fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>) -> Result<Vec<
         }
     }
     add("--bmv2", "");
-    // Addresses of other machines that a command line names are served: scripts for bmv2 know nothing else. Thrift, which knows no
-    // certificates, is open on this machine only, also where P4Runtime asks for them.
+    // An address that the command line names is served even if other machines can reach it, as scripts for bmv2 expect.
+    // Thrift, which has no certificates, listens on loopback only, even where P4Runtime requires them.
     add("--insecure", "");
-    // Many switches of one emulated network share a machine, and most of them wait.
+    // The switches of an emulated network share a machine, and most of them are idle.
     add("--idle", "interrupt");
-    // Switches in network namespaces of their own may have the same ports; bmv2 has no such socket.
+    // Switches in separate network namespaces may have the same ports but share the file system; bmv2 has no such
+    // socket.
     add("--admin-if-free", "");
     let device = number(given, Opt::DeviceId, "--device-id")?.unwrap_or(0u64);
     add("--device-id", &device.to_string());
-    // Controllers of simple_switch_grpc have digests by P4Runtime.
+    // With simple_switch_grpc controllers get digests over P4Runtime.
     let usual = (tool != Tool::SimpleSwitchGrpc).then(|| format!("ipc:///tmp/bmv2-{device}-notifications.ipc"));
     if let Some(address) = given.last(Opt::Notifications).map(str::to_string).or(usual) {
         check_address("--notifications-addr", &address)?;
@@ -289,7 +294,7 @@ fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>) -> Result<Vec<
     Ok(line)
 }
 
-/// A port, which is a pair of files with `--use-files`.
+/// Translates a port; with `--use-files` it is a pair of files.
 fn interface(port: &str, after: Option<u32>) -> Result<String> {
     let Some(after) = after else { return Ok(port.to_string()) };
     let Some((number, name)) = port.split_once('@') else {
@@ -298,10 +303,10 @@ fn interface(port: &str, after: Option<u32>) -> Result<String> {
     Ok(format!("{number}@pcap:{name}_in.pcap,{name}_out.pcap,after={after}"))
 }
 
-/// What bmv2's own files of state begin with.
+/// The first bytes of bmv2's own state files.
 const STATE_OF_BMV2: &str = "06062016_";
 
-/// Whether a file can be what `serialize_state` wrote here.
+/// Checks that a file may have been written by `serialize_state` here.
 fn check_state(file: &str) -> Result<()> {
     let text = crate::files::text(Path::new(file)).map_err(|error| anyhow::anyhow!("--restore-state: {error:#}"))?;
     ensure!(
@@ -312,7 +317,7 @@ fn check_state(file: &str) -> Result<()> {
     Ok(())
 }
 
-/// Where P4Runtime listens, and the admin socket.
+/// Adds the options for P4Runtime's address and the admin socket.
 fn grpc(tool: Tool, target: &Given<Opt>, thrift: u16, add: &mut impl FnMut(&str, &str)) -> Result<()> {
     if tool != Tool::SimpleSwitchGrpc {
         for (option, name) in [(Opt::Grpc, "--grpc-server-addr"), (Opt::GrpcSsl, "--grpc-server-ssl")] {
@@ -354,7 +359,7 @@ fn grpc(tool: Tool, target: &Given<Opt>, thrift: u16, add: &mut impl FnMut(&str,
     Ok(())
 }
 
-/// What is written about packets.
+/// Adds the options for pcap files, packet logs and events.
 fn observe(given: &Given<Opt>, add: &mut impl FnMut(&str, &str)) -> Result<()> {
     if let Some(folder) = pcap_folder(given) {
         add("--pcap", folder);

@@ -1,18 +1,18 @@
-//! What a compiler's process takes from itself before it looks at a program: more than its share of memory and time, and everything
-//! that compiling does not need.
+//! The child's sandbox: before it looks at a program, the compiling process limits its own memory and time and drops
+//! every right that compiling does not need.
 //!
 //! | | how |
 //! | --- | --- |
-//! | memory, processor time | `RLIMIT_AS`, `RLIMIT_CPU`: the kernel refuses, or ends the process |
-//! | other processes, threads | `RLIMIT_NPROC` 0 (root is not bound by it) |
+//! | memory, processor time | `RLIMIT_AS`, `RLIMIT_CPU`: the kernel refuses memory, or kills the process |
+//! | other processes, threads | `RLIMIT_NPROC` 0 (root is exempt) |
 //! | writing files, core dumps | `RLIMIT_FSIZE`, `RLIMIT_CORE` 0 |
 //! | many open files | `RLIMIT_NOFILE` |
-//! | files | Landlock: nothing can be written or executed, and a text's program reads the include directories alone |
-//! | network | Landlock, where the kernel has that (6.7): no TCP |
-//! | what the switch has open | all descriptors but the pipes are closed (`datapath::descriptors`) |
+//! | files | Landlock: no writing or executing; a program that arrived as text reads only the include directories |
+//! | network | Landlock, from Linux 6.7 on: no TCP |
+//! | descriptors of the switch | all but the pipes are closed (`datapath::descriptors`) |
 //!
-//! Each is taken where the system has it; a kernel without Landlock runs the compiler all the same, whose own rules about included files
-//! then stand alone.
+//! Each measure applies where the system supports it. On a kernel without Landlock the compiler still runs; then only
+//! its own rules restrict included files.
 
 use super::limits::Limits;
 use super::protocol::{Request, Source};
@@ -22,23 +22,24 @@ use landlock::{
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// Included files are open within one another 64 deep at most; those above are read to their end.
+/// Descriptors that the child may have open. Nested includes are up to 64 deep, but each file is read to its end before
+/// the next is opened.
 const OPEN_FILES_MAX: u64 = 32;
-/// More than the clock has, so that who waits says what was too long.
+/// Processor time beyond the elapsed-time limit, in seconds, so that the parent's timeout comes first and is reported.
 const CPU_TIME_MARGIN_S: u64 = 2;
 
 fn set(resource: Resource, value: u64) {
-    // One that the system does not have, or that is lower already, is not worth a refusal.
+    // A limit that the system lacks, or that is lower already, is no reason to refuse.
     let _ = setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) });
 }
 
-/// Gives up what the request's compilation does not need. To be called before there is another thread.
+/// Drops the rights that the request does not need. To be called while the process has one thread.
 pub fn enter(request: &Request, limits: &Limits) {
     let readable: Vec<&str> = match &request.source {
         Source::Text { .. } => request.include_dirs.iter().map(String::as_str).filter(|dir| !dir.is_empty()).collect(),
         Source::File(_) => vec!["/"],
     };
-    // Before the limits: opening folders is part of it.
+    // Landlock before the resource limits, because it opens folders.
     let _ = leave_files(&readable);
     set(Resource::As, limits.memory_bytes);
     set(Resource::Cpu, limits.time.as_secs() + CPU_TIME_MARGIN_S);
@@ -47,7 +48,7 @@ pub fn enter(request: &Request, limits: &Limits) {
     set(Resource::Nofile, OPEN_FILES_MAX);
 }
 
-/// No process or thread can be made from now on.
+/// Forbids creating processes and threads from now on.
 pub fn allow_no_process() {
     set(Resource::Nproc, 0);
 }

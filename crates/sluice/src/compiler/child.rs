@@ -1,7 +1,7 @@
-//! The child's side: reads a request, bounds itself, compiles, answers, and is gone.
+//! The child process: reads a request, enters the sandbox, compiles, writes the response and exits.
 //!
-//! Nothing is freed: the process ends when the answer is written. Exit codes: 0 answered, or nothing was asked; 3 no memory for a thread;
-//! 101 a panic of the compiler, which is on stderr.
+//! Nothing is freed, because the process exits after the response. Exit codes: 0 responded, or there was no request; 3
+//! no memory for a thread; 101 the compiler panicked, with the message on stderr.
 
 use super::cage;
 use super::protocol::{Request, Response, Source, source_texts};
@@ -11,16 +11,16 @@ use frontend::{Compiled, Input, Until, self_contained};
 use std::io::Write;
 use std::process::ExitCode;
 
-/// What a child says on stderr that cannot even start to compile.
+/// The message on stderr of a child that cannot start its compiling thread.
 pub const NO_MEMORY: &str = "no memory for the compiler's thread";
 
-/// Runs it.
+/// Runs the child.
 pub fn main() -> ExitCode {
     datapath::descriptors::close_inherited();
-    // What `top` and `ps` call it; else it is `exe`, by the link that it was started by.
+    // The name in `top` and `ps`; otherwise it would be `exe`, from the link that was executed.
     let _ = rustix::thread::set_name(c"sluice-compile");
     let Some(request) = Request::read(std::io::stdin().lock()) else {
-        // The switch has gone, or has no use for this one.
+        // The switch has ended, or does not need this child.
         return ExitCode::SUCCESS;
     };
     if let Some(limits) = request.limits() {
@@ -38,16 +38,19 @@ pub fn main() -> ExitCode {
     match thread.join() {
         Ok(bytes) => {
             let mut out = std::io::stdout().lock();
-            // Who does not read the answer has no use for it.
+            // An error means that the parent no longer wants the response.
             let _ = out.write_all(&bytes).and_then(|()| out.flush());
             std::process::exit(0);
         }
-        // The panic's message is on stderr.
+        // The panic message is on stderr.
         Err(_) => std::process::exit(101),
     }
 }
 
-/// The same in this process, in a thread with the stack for it.
+/// Compiles in this process, on a thread with a large enough stack.
+///
+/// # Errors
+/// If the thread cannot be started.
 pub fn run_on_a_thread(request: Request) -> Result<Response, Refusal> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("compile".into()).stack_size(frontend::STACK_BYTES);
@@ -57,7 +60,7 @@ pub fn run_on_a_thread(request: Request) -> Result<Response, Refusal> {
     })
 }
 
-/// `last`: the process has nothing else to do, so nothing is freed.
+/// Compiles a request into a response. `last` says that the process exits afterwards, so nothing is freed.
 fn answer(request: &Request, last: bool) -> Response {
     let options = request.options();
     let input = match &request.source {
@@ -89,7 +92,7 @@ fn answer(request: &Request, last: bool) -> Response {
     if let (true, Source::File(path)) = (wants.self_contained && !response.failed, &request.source) {
         match self_contained(path, &compiled.sources, &options) {
             Ok(text) => {
-                // The files that come with the compiler are the same ones for a text.
+                // Embedded include files are the same for a text, so they need not be part of it.
                 let says_it = |main: &base::span::SourceFile| {
                     let carried =
                         Carried { source: main.text.to_string(), name: main.name.clone(), bmv2: options.bmv2 };
@@ -106,7 +109,7 @@ fn answer(request: &Request, last: bool) -> Response {
         response.described = crate::bmv2::compiler::json(&compiled, name, text, options.bmv2).ok();
     }
     if last {
-        // Freeing a large program takes as long as some of its passes.
+        // Freeing a large program takes as long as some passes.
         std::mem::forget(compiled);
     }
     response

@@ -1,21 +1,21 @@
-//! Bounds on one compilation, and the options of a switch that say them.
+//! Limits of one compilation, and the options of a switch that set them.
 
 use std::time::Duration;
 
-/// Memory of a child unless the command line says otherwise: four times what the largest program of the reference compiler's corpus
-/// takes, and enough for the largest that the compiler's own limits let through.
+/// The default memory limit of a child, in MB: four times what the largest program of p4c's corpus takes, and enough
+/// for the largest program that the compiler's own limits accept.
 pub const MEMORY_MB_DEFAULT: u64 = 2048;
-/// Less does not hold the executable, its libraries and a stack.
+/// The smallest memory limit, in MB: less does not hold the executable, its libraries and a stack.
 pub const MEMORY_MB_MIN: u64 = 256;
-/// Seconds for a program unless the command line says otherwise; switch.p4 takes 0.2.
+/// The default time limit for a program, in seconds; switch.p4 takes 0.2.
 pub const TIME_S_DEFAULT: u64 = 30;
 
-/// Bounds on one compilation.
+/// Limits of one compilation.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Address space of the child.
+    /// The child's address space, in bytes.
     pub memory_bytes: u64,
-    /// On the clock; about as much processor time.
+    /// Elapsed time; the limit of processor time is slightly larger.
     pub time: Duration,
 }
 
@@ -35,12 +35,12 @@ pub struct LimitArgs {
 }
 
 impl LimitArgs {
-    /// The same of programs' state, in bytes.
+    /// Returns the memory limit of programs' state, in bytes.
     pub fn state_bytes(&self) -> u64 {
         self.state_memory.map_or_else(datapath::memory::half_of_memory, |mb| mb << 20)
     }
 
-    /// As bounds.
+    /// Returns the limits of a compilation.
     pub fn limits(&self) -> Limits {
         Limits { memory_bytes: self.compile_memory << 20, time: Duration::from_secs(self.compile_time) }
     }

@@ -1,8 +1,8 @@
-//! What goes through the pipes between a switch and its compiler: one message each way, the request with its length in front, the
-//! answer up to the end of the pipe.
+//! The messages between a switch and its compiler: a request with its length in front, and a response that extends to
+//! the end of the pipe.
 //!
-//! postcard's encoding of these types; both ends are one executable, so there are no versions. A program is the text of its IR
-//! (`ir::print`), which has the places in the source.
+//! They are these types in postcard's encoding. Both ends are the same executable, so there are no versions. A program
+//! is transferred as the text of its IR (`ir::print`), which includes source positions.
 
 use super::limits::Limits;
 use base::{FileId, SourceMap, Span};
@@ -12,30 +12,30 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Bytes of a request: a text as long as the front end reads, and options.
+/// The most bytes of a request: the longest text that the front end accepts, and options.
 pub const REQUEST_BYTES_MAX: usize = syntax::preprocess::SOURCE_BYTES_MAX + (1 << 20);
 
-/// Where a program comes from.
+/// The source of a program.
 #[derive(Serialize, Deserialize, Debug)]
 pub enum Source {
-    /// With a name for messages; sees the embedded files and those of the include directories.
+    /// A text, with a name for messages; it may include the embedded files and those of the include directories.
     Text { name: String, text: String },
     /// A file of the command line, which may include any other.
     File(PathBuf),
 }
 
-/// What is asked for besides messages and P4Info.
+/// The requested outputs besides messages and P4Info.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 pub struct Wants {
     /// The IR as lowered instead of the optimised one.
     pub raw: bool,
     /// The texts of all files read.
     pub sources: bool,
-    /// The program as one text that needs no other file.
+    /// The program as one self-contained text.
     pub self_contained: bool,
-    /// Messages with colours.
+    /// Whether messages are coloured.
     pub colour: bool,
-    /// The description of a text in the form of bmv2's JSON, with the text in it.
+    /// The description of a text in bmv2's JSON format, which carries the text.
     pub described: bool,
 }
 
@@ -48,14 +48,14 @@ pub struct Request {
     silent: Vec<String>,
     denied: Vec<String>,
     deny_all: bool,
-    /// Behaviour is bmv2's.
+    /// Whether to follow bmv2's semantics.
     bmv2: bool,
     drop_port: Option<u64>,
-    /// Passes that do not run.
+    /// Passes that are switched off.
     without: Vec<String>,
     verify: bool,
     pub wants: Wants,
-    /// Bytes of memory, and time.
+    /// Memory in bytes, and time.
     limits: Option<(u64, Duration)>,
 }
 
@@ -79,7 +79,7 @@ impl Request {
         }
     }
 
-    /// For the front end.
+    /// Returns the options of the front end.
     pub fn options(&self) -> Options {
         Options {
             include_dirs: self.include_dirs.clone(),
@@ -95,7 +95,7 @@ impl Request {
         self.limits.map(|(memory_bytes, time)| Limits { memory_bytes, time })
     }
 
-    /// With its length in front.
+    /// Encodes the request with its length in front.
     pub fn encode(&self) -> Vec<u8> {
         let message = postcard::to_stdvec(self).unwrap_or_default();
         let mut bytes = (message.len() as u32).to_le_bytes().to_vec();
@@ -103,7 +103,7 @@ impl Request {
         bytes
     }
 
-    /// Reads one from a pipe; `None` if there is none.
+    /// Reads a request from a pipe; `None` if there is no whole one.
     pub fn read(mut from: impl std::io::Read) -> Option<Request> {
         let mut length = [0; 4];
         from.read_exact(&mut length).ok()?;
@@ -117,7 +117,7 @@ impl Request {
     }
 }
 
-/// What became of a program.
+/// The result of a compilation.
 #[derive(Serialize, Deserialize, Debug, Default)]
 pub struct Response {
     pub failed: bool,
@@ -127,7 +127,7 @@ pub struct Response {
     pub program: Option<String>,
     pub p4info: Option<P4Info>,
     pub self_contained: Option<Vec<u8>>,
-    /// Compiling that text instead gives the same: it is the file as it is.
+    /// Whether compiling `self_contained` gives the same program, because it is the file itself.
     pub same_as_text: bool,
     pub sources: Vec<SourceText>,
     pub described: Option<String>,
@@ -140,24 +140,24 @@ impl Response {
         postcard::to_stdvec(self).unwrap_or_default()
     }
 
-    /// `None` if the bytes are not one whole message.
+    /// Decodes a response; `None` if the bytes are not one whole message.
     pub fn decode(bytes: &[u8]) -> Option<Response> {
         postcard::from_bytes(bytes).ok()
     }
 }
 
-/// A file that was read.
+/// A source file.
 #[derive(Serialize, Deserialize, Debug)]
 pub struct SourceText {
     name: String,
     text: String,
-    /// Its `#include`: file, first byte, one past the last.
+    /// The `#include` that read it: file, first byte, one past the last byte.
     included_from: (u32, u32, u32),
-    /// What `#line` says: byte of the directive, line, file.
+    /// `#line` directives: byte of the directive, line, file.
     markers: Vec<(u32, u32, String)>,
 }
 
-/// The files of a compilation.
+/// Returns the files of a source map.
 pub fn source_texts(sources: &SourceMap) -> Vec<SourceText> {
     let text = |(id, file): (usize, &base::span::SourceFile)| {
         let Span { file: from, start, end } = sources.included_from(FileId(id as u32));
@@ -171,7 +171,7 @@ pub fn source_texts(sources: &SourceMap) -> Vec<SourceText> {
     sources.files().enumerate().map(text).collect()
 }
 
-/// The same files again.
+/// Rebuilds the source map from its files.
 pub fn source_map(texts: Vec<SourceText>) -> SourceMap {
     let mut map = SourceMap::new();
     for SourceText { name, text, included_from: (file, start, end), markers } in texts {

@@ -1,4 +1,4 @@
-//! What comes out of the pipe is what went in.
+//! Requests and responses survive the pipe unchanged.
 
 use super::*;
 use frontend::{Input, Until};

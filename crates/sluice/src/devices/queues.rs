@@ -1,4 +1,4 @@
-//! Queues of ports and links, and tenants, as the operator changes them and as they are kept.
+//! Queues of ports and links, and tenants: changes by the operator, and the stored form.
 
 use super::{Devices, lock};
 use crate::queues;
@@ -7,7 +7,7 @@ use datapath::{PortOf, QueuesOf, SwitchError};
 use messages::sluice::v1::kept_wiring as kept;
 use traffic::{Config, Problem, TenantConfig};
 
-/// What a switch says of settings that contradict themselves or the port, each on a line.
+/// Formats an error of the switch; settings that contradict one another or the port are on a line each.
 pub(super) fn told(error: SwitchError) -> String {
     let lines = |of: String, problems: Vec<Problem>| {
         problems.iter().map(|problem| format!("{of}: {problem}")).collect::<Vec<_>>().join("\n")
@@ -19,7 +19,10 @@ pub(super) fn told(error: SwitchError) -> String {
     }
 }
 
-/// A kept config of queues; none is an empty text.
+/// Parses a stored queue config; an empty text is none.
+///
+/// # Errors
+/// If the text is no valid queue config.
 pub(super) fn kept_config(of: QueuesOf, text: &str) -> Result<Option<Config>> {
     if text.is_empty() {
         return Ok(None);
@@ -32,7 +35,10 @@ pub(super) fn kept_config(of: QueuesOf, text: &str) -> Result<Option<Config>> {
     config.map(Some).map_err(wrong)
 }
 
-/// A kept tenant.
+/// Parses a stored tenant.
+///
+/// # Errors
+/// If the text is no valid tenant.
 pub(super) fn kept_tenant(kept: kept::Tenant) -> Result<(String, TenantConfig)> {
     let kept::Tenant { name, config } = kept;
     let config = queues::parse_tenant(&config).and_then(|config| match config.check() {
@@ -45,18 +51,24 @@ pub(super) fn kept_tenant(kept: kept::Tenant) -> Result<(String, TenantConfig)> 
 }
 
 impl Devices {
-    /// Configures queues of a port or a link, or removes what was configured. Returns what the operator should know of it.
+    /// Sets or removes the queue config of a port or link. Returns a note for the operator, if there is one.
+    ///
+    /// # Errors
+    /// If the config is wrong, there is no such port or link, or the change cannot be stored.
     pub fn set_queues(&self, of: QueuesOf, config: Option<Config>) -> Result<Option<String>, String> {
         let _turn = lock(&self.turn);
         self.configure_queues(of, config)
     }
 
-    /// Adds or changes a tenant, or removes one that no queue belongs to any more.
+    /// Adds or changes a tenant, or with `None` removes one.
+    ///
+    /// # Errors
+    /// If the config is wrong, a queue still belongs to the tenant, or the change cannot be stored.
     pub fn set_tenant(&self, name: &str, config: Option<TenantConfig>) -> Result<(), String> {
         let _turn = lock(&self.turn);
         let before = self.known_ports();
         if config.is_none() {
-            // Ports that could not be opened this time are none of the switch's.
+            // The switch does not know ports that could not be opened, so check them here.
             let belongs = before.ports.iter().find(|(_, port)| {
                 port.queues.as_ref().is_some_and(|config| config.tenants().any(|tenant| tenant == name))
             });
@@ -79,7 +91,10 @@ impl Devices {
         })
     }
 
-    /// Changes the queues of several ports, of all or, if one is refused, of none.
+    /// Changes the queues of several ports: of all, or of none if one is refused.
+    ///
+    /// # Errors
+    /// If a change is refused or cannot be stored.
     pub fn change_queues(
         &self,
         ports: &[u32],
@@ -151,7 +166,10 @@ impl Devices {
         })
     }
 
-    /// The queues that are configured for a port or a link, and in force.
+    /// Returns the queue config that is in force for a port or link; `None` without one.
+    ///
+    /// # Errors
+    /// If there is no such port or link.
     pub(super) fn configured_queues(&self, of: QueuesOf) -> Result<Option<Config>, String> {
         let info = self.switch.queues_of(of).map_err(told)?;
         Ok(info.filter(|info| info.is_configured).map(|info| info.config))

@@ -1,12 +1,12 @@
-//! The ways that a random number can send a packet: a tree of traces has one for each, not one for each number.
+//! The outcomes of a random number: a tree of traces has one trace for each outcome, not for each number.
 //!
-//! Two numbers go the same way if the run's decisions are the same: states, actions, conditions, lookups' results, ports that
-//! the packet leaves by. Few numbers are all tried. Of many, those are that the program could tell from their neighbours:
-//! the ends, constants of the program and of its entries, and one on either side; between two that go different ways the place
-//! where the way changes is searched by halving. A way that only numbers between two of them have that go the same way is not
-//! found.
+//! Two numbers have the same outcome if the run makes the same decisions: parser states, actions, conditions, results
+//! of lookups, output ports. A small range is tried number by number. In a large one, the numbers tried are those at
+//! which the program may change its behaviour: the ends, the constants of the program and its entries, and their
+//! neighbours. Between two numbers with different outcomes the boundary is found by bisection. An outcome that occurs
+//! only between two tried numbers with equal outcomes is missed.
 //!
-//! Tests: at the end of the file; on a program in `live/tests.rs`.
+//! Tests: at the end of the file; with a program in `live/tests.rs`.
 
 use super::Traced;
 use abi::state::PipelineState;
@@ -18,21 +18,21 @@ use ir::{Operand, Program, Terminator};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Runs that one draw may take.
+/// The most runs for one draw.
 pub const RUNS_MAX: usize = 512;
-/// Ranges of at most this many numbers are tried number by number.
+/// The largest range, in numbers, that is tried number by number.
 const ALL_MAX: u64 = 64;
-/// Most constants of a program that are tried.
+/// The most constants that are tried.
 const CONSTANTS_MAX: usize = 96;
-/// Most entries of a table whose values are.
+/// The most entries of a table whose values count as constants.
 const ENTRIES_MAX: usize = 64;
 
-/// One way, and numbers that take it.
+/// One outcome, and the numbers that lead to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// The lowest that was tried.
+    /// The lowest of these that was tried.
     pub value: u64,
-    /// The ranges that take it, as far as was tried.
+    /// The ranges that lead to it, as far as tried.
     pub ranges: Vec<(u64, u64)>,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// What tells one way from another.
+/// Returns the decisions of a run, which distinguish outcomes.
 pub fn way(traced: &Traced) -> Vec<String> {
     let mut way = Vec::new();
     for (entry, trace) in &traced.traces {
@@ -62,20 +62,20 @@ fn decision(event: &Event) -> Option<String> {
     Some(match event {
         Event::Apply { table, entry, action, args, .. } => format!("{table}: {entry:?} {action} {args:?}"),
         Event::Condition { value, to, .. } => format!("{value} {to}"),
-        // Not the value: two that go to one place are alike.
+        // Only the target matters, not the value.
         Event::Select { to, .. } | Event::To(to) => to.clone(),
         Event::Stage { .. } | Event::State(_) | Event::Block(_) | Event::Action(_) => event.to_string(),
         Event::HasBits { .. } | Event::Valid { .. } | Event::AssertFailed(_) | Event::Fate(_) => event.to_string(),
         Event::Extract { header, .. } => header.clone(),
         Event::Advance { .. } | Event::Lookahead { .. } | Event::Change { .. } | Event::Emit { .. } => return None,
         Event::Extern { .. } | Event::Log(_) => return None,
-        // What they lead to is told by other steps.
+        // Their consequences show in other steps.
         Event::Checksum { .. } | Event::Verified { .. } | Event::Decision { .. } => return None,
         Event::Statement | Event::Direct { .. } | Event::Exit | Event::OutOfRange { .. } => return None,
     })
 }
 
-/// Numbers that a program and its entries could compare with.
+/// Returns the constants that a program and its entries may compare a number with.
 pub fn constants(program: &Program, state: &State) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
     let mut add = |value: &base::Bits| found.extend(value.to_u64());
@@ -106,7 +106,8 @@ pub fn constants(program: &Program, state: &State) -> BTreeSet<u64> {
     found
 }
 
-/// The ways of a draw from `low` to `high`, the lowest numbers first. `way` is asked at most about `budget` times.
+/// Returns the outcomes of a draw from `low` to `high`, both included, by lowest number. `way` runs the program with a
+/// number and returns its decisions; it is called at most `budget` times.
 pub fn ways<W: PartialEq>(
     low: u64,
     high: u64,
@@ -139,7 +140,7 @@ pub fn ways<W: PartialEq>(
         }
         tried.insert(value, ask(value, &mut ways, &mut left));
     }
-    // Where the way changes between two neighbours.
+    // Bisect between neighbours with different outcomes.
     let mut gaps: Vec<(u64, u64)> = tried.keys().zip(tried.keys().skip(1)).map(|(a, b)| (*a, *b)).collect();
     while let Some((a, b)) = gaps.pop() {
         if b - a <= 1 || left == 0 || tried.get(&a) == tried.get(&b) {
@@ -186,7 +187,7 @@ mod tests {
     #[test]
     fn of_many_the_place_where_the_way_changes_is_found() {
         assert_eq!(all(0, u64::MAX, &[], |v| u64::from(v > 12_345)), ["0 to 12345", "12346 to 18446744073709551615"]);
-        // A way that neither end has is found by the program's constants.
+        // An outcome that neither end has is found through the program's constants.
         let ranges = ["0 to 499, 501 to 65535", "500"];
         assert_eq!(all(0, 65_535, &[500], |v| u64::from(v == 500)), ranges);
     }

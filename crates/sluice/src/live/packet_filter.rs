@@ -1,15 +1,18 @@
 //! Filters in libpcap's language, compiled by libpcap: `tcp port 80 and host 10.0.0.1`.
 //!
-//! Frames are Ethernet. What the language looks at is bytes of the frame, whatever the program's headers are; [`interp::filter`]
-//! looks at those. Tests: at the end of the file.
+//! Frames are Ethernet. These filters test bytes of the frame, whatever headers the program parses; [`interp::filter`]
+//! tests the program's headers. Tests: at the end of the file.
 
 use pcap::{BpfProgram, Capture, Linktype};
 
-/// A compiled filter; of an empty text, one that takes everything.
+/// A compiled filter; an empty text accepts every frame.
 pub struct PacketFilter(Option<BpfProgram>);
 
 impl PacketFilter {
     /// Compiles a filter.
+    ///
+    /// # Errors
+    /// If libpcap rejects the text.
     pub fn compile(text: &str) -> Result<PacketFilter, String> {
         if text.trim().is_empty() {
             return Ok(PacketFilter(None));
@@ -18,7 +21,7 @@ impl PacketFilter {
         compiled.map(|program| PacketFilter(Some(program))).map_err(|e| format!("the filter `{text}`: {e}"))
     }
 
-    /// Whether it takes a frame.
+    /// Whether the filter accepts a frame.
     pub fn accepts(&self, frame: &[u8]) -> bool {
         self.0.as_ref().is_none_or(|program| program.filter(frame))
     }

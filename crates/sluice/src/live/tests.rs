@@ -1,4 +1,4 @@
-//! Traces of a running switch: with its entries, its members, and without a trace in its counters.
+//! Traces of a running switch use its entries and members, and leave its counters unchanged.
 
 use super::*;
 use base::Bits;
@@ -179,7 +179,8 @@ fn a_tree_has_an_outcome_for_each_way_that_a_random_number_leads() {
     let traces = tracer.trace(4, &[9, 0, 0, 0], true).unwrap();
     let outcome = |t: &pb::TraceResponse| (t.choices.clone(), t.sent.iter().map(|s| s.port).collect::<Vec<_>>());
     let drawn = |range: &str| format!("random number from 0 to 4294967295: {range}");
-    // Below 1000 to port 7; one number to a group, whose members are choices, too; all others are dropped.
+    // Numbers below 1000 go to port 7; one number goes to a group, whose members are choices, too; all others are
+    // dropped.
     let mut expected =
         vec![(vec![drawn("0 to 999")], vec![7]), (vec![drawn("1000 to 77776, 77778 to 4294967295")], vec![])];
     expected.extend((1..=3).map(|n| (vec![format!("I.members, group 9: member {n}"), drawn("77777")], vec![n])));

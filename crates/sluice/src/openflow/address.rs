@@ -1,13 +1,13 @@
-//! Where controllers are, as ovs-vsctl(8) has it: `tcp:HOST[:PORT]`, `unix:PATH`, `ptcp:[PORT][:ADDRESS]`, `punix:PATH`;
-//! with TLS `ssl:HOST[:PORT]` and `pssl:[PORT][:ADDRESS]`.
+//! Controller targets in the syntax of ovs-vsctl(8): `tcp:HOST[:PORT]`, `unix:PATH`, `ptcp:[PORT][:ADDRESS]`,
+//! `punix:PATH`; with TLS `ssl:HOST[:PORT]` and `pssl:[PORT][:ADDRESS]`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// OpenFlow's port (IANA).
+/// OpenFlow's port, as registered with IANA.
 const PORT: u16 = 6653;
 
-/// A controller that is dialled.
+/// A controller that the switch dials.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Active {
     /// A host, by name or address, and a port.
@@ -18,7 +18,7 @@ pub enum Active {
     Unix(PathBuf),
 }
 
-/// Where controllers may connect.
+/// An address on which controllers may connect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Passive {
     /// An address of this machine.
@@ -29,17 +29,17 @@ pub enum Passive {
     Unix(PathBuf),
 }
 
-/// A target.
+/// A controller target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// One that is dialled.
+    /// The switch dials the controller.
     Active(Active),
-    /// One that dials.
+    /// The controller dials the switch.
     Passive(Passive),
 }
 
 impl Passive {
-    /// Whether other machines can connect there without TLS.
+    /// Whether other machines can connect without TLS.
     pub fn is_open(&self) -> bool {
         matches!(self, Passive::Tcp(address) if !address.ip().is_loopback())
     }
@@ -58,10 +58,10 @@ impl std::fmt::Display for Active {
     }
 }
 
-/// Reads a target.
+/// Parses a target.
 ///
 /// # Errors
-/// What is wrong with it.
+/// If it has another form; the message says what is wrong.
 pub fn parse(text: &str) -> Result<Target, String> {
     let (method, rest) = text.split_once(':').ok_or("a target is METHOD:PLACE, as in tcp:127.0.0.1:6653")?;
     let is_path = |path: &str| if path.is_empty() { Err("no path".to_string()) } else { Ok(PathBuf::from(path)) };

@@ -1,6 +1,6 @@
-//! What an operator asks of a bridge: `sluice program`, `sluice cache` and, in `trace`, `sluice trace`.
+//! The operator's requests to a bridge: `sluice program`, `sluice cache` and, in `trace`, `sluice trace`.
 //!
-//! Threads: called on blocking threads of the admin service, several at once.
+//! Threads: the blocking threads of the admin service, several at once.
 
 use super::programs::{Loaded, Programs};
 use bridge::Bridge;
@@ -16,18 +16,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long workers may take to forget megaflows.
+/// How long workers may take to drop or report their megaflows.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
-/// Megaflows of a worker that are shown if nobody says how many, and at most.
+/// Megaflows shown per worker by default.
 const SHOWN: usize = 100;
-/// So that the answer stays below gRPC's default limit of 4 MB a message.
+/// The most megaflows shown per worker, which keeps the answer below gRPC's default limit of 4 MB per message.
 const SHOWN_MAX: usize = 4096;
 
-/// A bridge, for its operator.
+/// The operator's interface to a bridge.
 #[derive(Clone)]
 pub struct Admin {
-    /// The device that it is.
+    /// The bridge's device id.
     pub(super) device: u64,
     pub(super) switch: Arc<Switch>,
     pub(super) bridge: Arc<Bridge>,
@@ -35,7 +35,7 @@ pub struct Admin {
     pub(super) programs: Arc<Programs>,
 }
 
-/// Counts the programs that actions run, each once.
+/// Adds the programs that actions run to `seen`, each once.
 fn count(actions: &[Action], seen: &mut Vec<u32>) {
     for action in actions {
         match action {
@@ -47,7 +47,7 @@ fn count(actions: &[Action], seen: &mut Vec<u32>) {
 }
 
 impl Admin {
-    /// The device that it is.
+    /// Returns the bridge's device id.
     pub fn device(&self) -> u64 {
         self.device
     }
@@ -61,7 +61,7 @@ impl Admin {
         }
     }
 
-    /// How many flows and groups name each program.
+    /// Returns how many flows and groups refer to each program.
     fn users(&self) -> HashMap<u32, u64> {
         let mut users = HashMap::new();
         let mut add = |lists: &mut dyn Iterator<Item = &[Action]>| {
@@ -79,10 +79,10 @@ impl Admin {
         users
     }
 
-    /// Does what is asked with programs.
+    /// Carries out a request about BPF programs.
     ///
     /// # Errors
-    /// Why not.
+    /// If the device is not this bridge, or the request is refused; the message says why.
     pub fn program(&self, request: pb::ProgramRequest) -> Result<pb::ProgramResponse, String> {
         self.check(request.device_id)?;
         let command = request.command.ok_or("it is not said what is to be done")?;
@@ -219,16 +219,16 @@ impl Admin {
         }
     }
 
-    /// Shows what caches do, or empties them.
+    /// Shows or empties the flow caches.
     ///
     /// # Errors
-    /// If a worker does not answer.
+    /// If the device is not this bridge, or a worker does not respond in time.
     pub fn cache(&self, request: pb::CacheRequest) -> Result<pb::CacheResponse, String> {
         self.check(request.device_id)?;
         if request.flush {
             let (wanted, begin) = (self.flows.request_flush(), Instant::now());
             while !self.flows.is_synced(wanted) {
-                // Workers that wait for packets are woken.
+                // Wakes workers that wait for packets.
                 let _ = self.switch.settle();
                 if begin.elapsed() >= FLUSH_MAX {
                     return Err(format!("a worker has not forgotten its megaflows within {FLUSH_MAX:?}; it will"));
@@ -241,7 +241,7 @@ impl Admin {
         }
         let worker = |(number, stats): (usize, bridge::processor::CacheStats)| pb::cache_response::Worker {
             number: number as u32,
-            // Of both fronts: of frames, and of records.
+            // The exact-match caches of frames and of records.
             exact_hits: stats.frame_hits + stats.exact_hits,
             megaflow_hits: stats.megaflow_hits,
             misses: stats.misses,
@@ -265,7 +265,7 @@ impl Admin {
         Ok(answer)
     }
 
-    /// Asks workers for megaflows; whether there are more.
+    /// Reads megaflows from the workers; also returns whether there are more.
     pub(super) fn megaflows(&self, wanted: Wanted) -> (Vec<Megaflow>, bool) {
         self.flows.megaflows(wanted, FLUSH_MAX, &|| _ = self.switch.settle())
     }

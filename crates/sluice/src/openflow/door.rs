@@ -1,7 +1,9 @@
-//! Who may come in at a listener: places for handshakes and connections, shared between peers (`places`), and a log that nobody fills.
+//! Admission of connections at a listener: limits on handshakes and connections, shared between peers (`places`), and
+//! rate-limited log lines.
 //!
-//! A connection is a handshake until TLS and OFPT_HELLO are over, for [`HANDSHAKE_MAX`] at most. Then it needs a place. One that has
-//! a place counts as in use for as long as it lives, whether it says something or not: controllers are silent for hours.
+//! A connection is in its handshake until TLS and OFPT_HELLO are complete, for at most [`HANDSHAKE_MAX`]. Then it needs
+//! a place. A connection with a place counts as in use as long as it is open, even if it is silent: controllers may be
+//! silent for hours.
 //!
 //! Tests: below, `tests/py/test_openflow_access.py`.
 
@@ -9,33 +11,34 @@ use places::{Handshake, Limits, PeerKey, Place, Places, Seldom};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Connections of a listener, of one peer, and handshakes under way. Each has a thread and two descriptors, of which a process has 1,024
-/// unless told otherwise. One peer has half of the places at most; handshakes take milliseconds, so a few of them at a time are enough.
+/// The limits of a listener: connections in total and per peer, and handshakes in progress. Each takes a thread and two
+/// descriptors, of which a process has 1,024 by default. One peer gets at most half of the connections; handshakes take
+/// milliseconds, so a few at a time are enough.
 const LIMITS: Limits = Limits { connections: 64, per_peer: 32, handshakes: 32 };
-/// Of each kind of event, lines of the log in ten seconds.
+/// The most log lines per kind of event in ten seconds.
 const LINES: u32 = 8;
-/// How long a handshake may take, TLS and OFPT_HELLO together: as gRPC's (`grpc::ConnectionLimits`).
+/// How long a handshake may take, TLS and OFPT_HELLO together; the same as for gRPC (`grpc::ConnectionLimits`).
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// Of a listener.
+/// The admission control of a listener.
 pub struct Door {
     uri: String,
     places: Arc<Places>,
     said: Mutex<[Seldom; 3]>,
 }
 
-/// What the log says now and then.
+/// Events that are logged at a limited rate.
 #[derive(Clone, Copy)]
 pub enum Event {
-    /// A connection that could not be accepted, or has no place.
+    /// A connection could not be accepted, or got no place.
     Refused,
-    /// One that has failed before it had a place.
+    /// A connection failed in its handshake.
     Failed,
-    /// One that has ended.
+    /// A connection ended.
     Ended,
 }
 
-/// Ends a connection from outside of its thread.
+/// Closes a connection from outside its thread.
 pub type Cut = Arc<dyn Fn() + Send + Sync>;
 
 /// A connection that a listener has accepted.
@@ -49,13 +52,13 @@ pub struct Guest {
 }
 
 impl Door {
-    /// Of a listener that is called so.
+    /// Returns the admission control of the listener with this URI.
     pub fn new(uri: &str) -> Arc<Door> {
         let said = Mutex::new(std::array::from_fn(|_| Seldom::lines(LINES)));
         Arc::new(Door { uri: uri.to_string(), places: Places::new(LIMITS), said })
     }
 
-    /// Says what has happened, if that was not said just now.
+    /// Logs an event, at the limited rate of its kind.
     pub fn say(&self, event: Event, what: &str) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said[event as usize].say(|times| {
@@ -67,10 +70,11 @@ impl Door {
         });
     }
 
-    /// Lets somebody in as far as the handshake; another one's may end for it. `cut` must not block.
+    /// Admits a connection to the handshake, possibly in place of another's. `cut` closes the connection; it must not
+    /// block.
     ///
     /// # Errors
-    /// If this peer has as many connections as it may.
+    /// If this peer has reached its limit of connections.
     pub fn let_in(self: &Arc<Door>, key: PeerKey, cut: Cut) -> Result<Guest, String> {
         self.places.check(&key)?;
         let of = Arc::clone(&cut);
@@ -80,27 +84,27 @@ impl Door {
 }
 
 impl Guest {
-    /// The handshake is over: it gets a place, maybe another's.
+    /// Ends the handshake and takes a place, possibly another connection's. Does nothing if it has one.
     ///
     /// # Errors
-    /// Why there is none.
+    /// If no place is available; the message says why.
     pub fn sit_down(&mut self) -> Result<(), String> {
         if self.place.is_none() {
             let cut = Arc::clone(&self.cut);
             let place = self.door.places.take(self.key.clone(), move || cut())?;
-            // In use from now on.
+            // The place stays in use until it is dropped.
             place.activity().stay();
             (self.place, self.handshake) = (Some(place), None);
         }
         Ok(())
     }
 
-    /// Whether the handshake has taken too long.
+    /// Whether the handshake has exceeded [`HANDSHAKE_MAX`].
     pub fn is_late(&self) -> bool {
         self.place.is_none() && self.since.elapsed() > HANDSHAKE_MAX
     }
 
-    /// Says what has happened to it.
+    /// Logs an event about this connection, as [`Door::say`].
     pub fn say(&self, event: Event, what: &str) {
         self.door.say(event, what);
     }

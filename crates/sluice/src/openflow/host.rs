@@ -1,4 +1,4 @@
-//! What a bridge needs of the switch.
+//! The services of the switch that a bridge uses: time, ports, queues, packet injection.
 
 use bridge::processor::Pipeline;
 use bridge::{Bridge, Host, NotInjected};
@@ -13,18 +13,18 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 const PORT_DOWN: u32 = 1;
 /// `OFPPS_LINK_DOWN`.
 const LINK_DOWN: u32 = 1;
-/// Bytes of a port's name in OpenFlow, without the end.
+/// The longest name of a port in OpenFlow, in bytes without the terminating zero.
 const NAME_BYTES: usize = 15;
 
-/// The switch around a bridge.
+/// The switch, as the host of a bridge.
 pub struct SwitchHost {
     switch: Arc<Switch>,
     device: u64,
-    /// What wakes connections' threads.
+    /// Event descriptors that wake connections' threads, by connection.
     wakers: Mutex<BTreeMap<u64, Arc<OwnedFd>>>,
-    /// What workers have of the bridge, which has this.
+    /// The workers' part of the bridge; weak, because it owns this host.
     flows: OnceLock<Weak<Pipeline>>,
-    /// Ports that the bridge knows, and since when.
+    /// Ports that were announced to the bridge, each with the time in microseconds.
     ports: Mutex<BTreeMap<u32, (Port, u64)>>,
 }
 
@@ -32,7 +32,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `OFPPF_` bits for a speed, full duplex: all that OpenFlow 1.0 says of speeds (1.3.5, 7.2.1.1).
+/// Returns the `OFPPF_` bits of a full-duplex speed (OpenFlow 1.3.5, 7.2.1.1); OpenFlow 1.0 has no other form of
+/// speeds.
 fn kinds(mbps: u32) -> u32 {
     match mbps {
         0 => 0,
@@ -47,7 +48,7 @@ fn kinds(mbps: u32) -> u32 {
     }
 }
 
-/// A port as OpenFlow describes it.
+/// Describes a port in OpenFlow's terms.
 fn described(port: &PortInfo) -> Port {
     let mut name = port.name.clone();
     let mut end = NAME_BYTES.min(name.len());
@@ -69,14 +70,14 @@ fn described(port: &PortInfo) -> Port {
 }
 
 impl SwitchHost {
-    /// Around the bridge that is this device.
+    /// Returns the host of the bridge with this device id.
     pub fn new(switch: Arc<Switch>, device: u64) -> SwitchHost {
         SwitchHost { switch, device, wakers: Mutex::default(), flows: OnceLock::new(), ports: Mutex::default() }
     }
 
-    /// From now on, what workers have of the bridge.
+    /// Sets the workers' part of the bridge.
     pub fn set_flows(&self, flows: &Arc<Pipeline>) {
-        // There is one.
+        // Set once.
         let _ = self.flows.set(Arc::downgrade(flows));
     }
 
@@ -84,12 +85,12 @@ impl SwitchHost {
         self.switch.ports().into_iter().filter(|port| port.bound_to == self.device).collect()
     }
 
-    /// The bridge's number if nobody says another one: the device's id, as the low 48 bits.
+    /// Returns the default datapath id: the low 48 bits of the device's id.
     pub fn default_datapath(&self) -> u64 {
         self.device & 0xffff_ffff_ffff
     }
 
-    /// Tells the bridge which ports have come, gone or changed.
+    /// Announces added, removed and changed ports to the bridge.
     pub fn tell_ports(&self, bridge: &Bridge) {
         let now_us = self.switch.now_us();
         let mut known = lock(&self.ports);
@@ -122,7 +123,7 @@ impl SwitchHost {
         }
     }
 
-    /// From now on, what wakes a connection's thread.
+    /// Sets the descriptor that wakes a connection's thread; `None` removes it.
     pub fn set_waker(&self, connection: u64, waker: Option<Arc<OwnedFd>>) {
         let mut wakers = lock(&self.wakers);
         match waker {
@@ -196,7 +197,7 @@ impl Host for SwitchHost {
         if let Some(flows) = self.flows.get().and_then(Weak::upgrade) {
             flows.request_counts();
         }
-        // A worker that does not answer has counts of its own only; what is known is told.
+        // The counts of a worker that does not respond in time are missing from the answer.
         let _ = self.switch.settle();
     }
 

@@ -1,4 +1,4 @@
-//! `sluice run --openflow --state DIR`: what a bridge keeps, in the journal that P4 devices keep theirs in.
+//! `sluice run --openflow --state DIR`: stores a bridge's state, in the same journal as that of P4 devices.
 //!
 //! ```text
 //! bridge (flows, groups, meters, ports, tables) ─┐
@@ -6,7 +6,7 @@
 //! the flow that `standalone` has replaced ───────┘
 //! ```
 //!
-//! Values are `sluice.v1.KeptOpenFlow` messages; times in them are the wall clock's, since the switch's clock begins anew.
+//! Values are `sluice.v1.KeptOpenFlow` messages. Their times are wall-clock times, because the switch's clock restarts.
 //!
 //! Tests: `tests/py/test_openflow_state.py`.
 
@@ -27,59 +27,62 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use store::Stored;
 
-/// Changes that may wait for the disk before packets learn no more: nobody can be made to wait for these, so memory bounds them.
+/// The most changes that may wait for the disk; beyond that, packets cause no more learned flows. Packets cannot be
+/// made to wait, so this bounds memory.
 const BEHIND_MAX: u64 = 1 << 16;
-/// Why something is not kept after the journal has begun again.
+/// The message about changes that were lost when the journal was reopened.
 const FAILED: &str = "the disk failed meanwhile";
-/// Refused entities that are named one by one: a screen of the log.
+/// The most refused entities that are logged one by one: a screenful.
 const NAMED_MAX: usize = 20;
 
-/// Keeps a bridge.
+/// Stores the changes of a bridge in the journal.
 pub struct Journaled {
     journal: Arc<dyn Journal>,
-    /// The other devices.
+    /// The control plane of the other devices.
     handle: Weak<Handle>,
     device: u64,
     config: ForwardingConfig,
-    /// They have this.
+    /// Weak, because the programs own this as their keeper.
     programs: Weak<Programs>,
-    /// From the switch's clock to microseconds since 1970.
+    /// The offset from the switch's clock to Unix time, in microseconds.
     to_unix_us: i64,
-    /// What `append` wants with each batch.
+    /// The request that `append` takes with each batch; always empty.
     request: Arc<WriteRequest>,
-    /// The last ticket; 0 if all is kept.
+    /// The ticket of the last change; 0 if everything is on disk.
     last: AtomicU64,
-    /// How often the journal had begun again when everything was written.
+    /// The journal's count of reopenings when the whole state was last written.
     seen: AtomicU64,
     replaced: Mutex<Option<Kept>>,
 }
 
-/// What a bridge begins with.
+/// The restored state of a bridge.
 pub struct Begun {
-    /// What keeps it.
+    /// Stores changes from now on.
     pub journaled: Arc<Journaled>,
-    /// Whether there was anything.
+    /// Whether there was stored state.
     pub is_restored: bool,
-    /// The controllers' flow in whose place the switch's own one is.
+    /// The controllers' flow that the switch's own flow has replaced.
     pub replaced: Option<FlowMod>,
 }
 
-/// Where a bridge is kept.
+/// Where a bridge's state is stored.
 pub struct Place {
     /// The directory, for messages.
     pub dir: String,
     /// Its journal.
     pub journal: Arc<dyn Journal>,
-    /// What it held at the start.
+    /// Its contents at the start.
     pub stored: Stored,
-    /// The other devices.
+    /// The control plane of the other devices.
     pub handle: Arc<Handle>,
 }
 
-/// Brings back a bridge from what is kept of it, and keeps it from then on. `config` is the program that it was started with.
+/// Restores a bridge from its stored state, and stores changes from then on. `config` is the program that it was
+/// started with.
 ///
 /// # Errors
-/// If what is kept is no bridge's, or does not fit another program than that of the last start.
+/// If the stored state is not a bridge's, cannot be read or written, or does not fit a program that differs from the
+/// last start.
 pub fn begin(
     place: Place,
     device: u64,
@@ -182,7 +185,8 @@ fn key(kind: u8, id: u32) -> Vec<u8> {
     [&[kind][..], &id.to_be_bytes()].concat()
 }
 
-/// The key of a map's entry; that of all of a program's begins with its [`key`].
+/// Returns the key of a map's entry. Those of one program share the prefix [`key`], so that they can be deleted
+/// together.
 fn map_key(id: u32, map: &str, entry: &[u8]) -> Vec<u8> {
     let length = (map.len() as u32).to_be_bytes();
     [&key(kind::MAP_ENTRY, id)[..], &length, map.as_bytes(), entry].concat()
@@ -220,12 +224,13 @@ impl Journaled {
         self.last.fetch_max(ticket.0, Ordering::AcqRel);
     }
 
-    /// Whether the journal has begun again since everything was written: what was lost before is still missing.
+    /// Whether the journal was reopened after the whole state was last written: changes lost before are then still
+    /// missing.
     fn is_older(&self) -> bool {
         self.seen.load(Ordering::Acquire) != self.journal.reopened()
     }
 
-    /// Keeps the controllers' flow in whose place the switch's own one is about to be.
+    /// Stores the controllers' flow that the switch's own flow is about to replace; `None` removes the record.
     pub fn keep_replaced(&self, flow: Option<&FlowMod>, bridge: &Bridge) {
         let kept = flow.and_then(|flow| match bridge::keep::encode_flow_mod(flow, bridge.fields()) {
             Ok(message) => Some(Kept { message, flags: flow.flags, importance: flow.importance, ..Kept::default() }),
@@ -237,7 +242,7 @@ impl Journaled {
         let after = kept.clone().map_or(After::Gone, |kept| After::Value(self.value(kept, true)));
         let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
         *replaced = kept;
-        // Under the lock: see `renew`.
+        // While holding the lock: see `renew`.
         self.append_all(vec![Change { key: vec![kind::REPLACED], after }]);
     }
 }
@@ -281,7 +286,7 @@ impl Keeper for Journaled {
             0 => {}
             last => self.journal.wait(Ticket(last))?,
         }
-        // Another device may have begun the journal again, and what came since then is kept, but not all that came before.
+        // If another device has reopened the journal, later changes are on disk, but earlier ones may be lost.
         match self.is_older() {
             true => Err(FAILED.to_string()),
             false => Ok(()),
@@ -294,7 +299,7 @@ impl Keeper for Journaled {
 
     fn renew(&self, all: &mut dyn Iterator<Item = (Vec<u8>, Kept)>) -> Result<(), String> {
         if self.journal.failure().is_some() {
-            // P4 devices first: what was not kept of theirs is undone.
+            // P4 devices first: they undo their changes that are not on disk.
             if let Some(handle) = self.handle.upgrade() {
                 handle.with(|control| control.revive()).map_err(|error| error.message)?;
             }
@@ -302,7 +307,8 @@ impl Keeper for Journaled {
         }
         let seen = self.journal.reopened();
         let owner = self.programs.upgrade();
-        // Until everything is written nobody appends anything, which would go to what is replaced: the caller holds the bridge's state.
+        // No change may be appended until everything is written, because it would be lost with the old contents. The
+        // caller holds the bridge's state; this holds that of the programs.
         let _turn = owner.as_ref().map(|programs| programs.hold());
         let programs = owner.as_ref().map_or_else(Arc::default, |programs| programs.all());
         let entries = programs.iter().flat_map(|(id, loaded)| {
@@ -365,7 +371,7 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", journal.failure());
             std::thread::sleep(Duration::from_millis(20));
         }
-        // This one is kept; the one before is not.
+        // This change is on disk; the previous one is not.
         journaled.append(change(3));
         journaled.wait().unwrap_err();
         assert!(journaled.failure().is_some());

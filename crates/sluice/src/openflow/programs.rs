@@ -1,8 +1,9 @@
-//! BPF programs that flows of a bridge run: workers run them, the operator loads, replaces and unloads them. With `--state` they are
-//! kept, and so are the map entries that the operator has set, but not what packets have written.
+//! BPF programs that flows of a bridge run: workers run them; the operator loads, replaces and unloads them. With
+//! `--state` the programs are stored, and so are the map entries that the operator has set, but not what packets have
+//! written.
 //!
-//! The programs are a map that is replaced as a whole: a packet meets the one of before or the new one, and no lock. A program that
-//! was replaced goes when the last run of it ends.
+//! The programs are an immutable map that is replaced as a whole: a packet sees the old or the new one and takes no
+//! lock. A replaced program is freed after its last run.
 
 use abi::flows::Frame;
 use arc_swap::ArcSwap;
@@ -14,81 +15,82 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// Programs of a bridge.
+/// The most programs of a bridge.
 const PROGRAMS_MAX: usize = 256;
-/// Map entries of a program that the operator has set, and that are kept: each is also in memory, so their number is bounded.
+/// The most map entries per program that the operator may set; they are stored, and copies of them stay in memory.
 const SET_MAX: usize = 1 << 16;
 
-/// Instructions of machine code that take as long as a step through flow tables, some 50 nanoseconds, with a margin for memory that
-/// is in no cache; calls of helpers count as instructions ([`Program::run_in`]).
+/// Machine-code instructions that cost one step through flow tables, some 50 ns, with a margin for cache misses; calls
+/// of helpers count as instructions ([`Program::run_in`]).
 const STEP_INSTRUCTIONS: i64 = 64;
-/// Instructions of the interpreter for a step, where there is no machine code.
+/// Interpreted instructions that cost one step, where there is no machine code.
 const STEP_INTERPRETED: i64 = 8;
 
-/// Entries of a map that are copied for a trace, so that one request holds bounded memory.
+/// The most entries of a map that are copied for a trace, which bounds the memory of a request.
 const COPIED_MAX: u32 = 1 << 16;
 
-/// Map entries that the operator has set: by map and key, the value.
+/// Map entries that the operator has set: values by map and key.
 pub type Entries = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
-/// How runs of a program ended.
+/// Counts of a program's runs by outcome.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// The packet goes on.
+    /// The packet continues.
     pub passed: AtomicU64,
-    /// The same, although the program wanted to send it back (`XDP_TX`): where a packet leaves is up to the flow's later actions.
+    /// The same for `XDP_TX`, which asked to send the packet back: the flow's later actions decide the output. Also
+    /// counted as passed.
     pub transmitted: AtomicU64,
     /// The program dropped it.
     pub dropped: AtomicU64,
     /// The program failed, or ran for too long.
     pub aborted: AtomicU64,
-    /// The program wanted to send it to another port (`XDP_REDIRECT`), which flows do: it is dropped.
+    /// The program asked for another port (`XDP_REDIRECT`), which only flows can choose; the packet is dropped.
     pub redirected: AtomicU64,
 }
 
-/// A program with its name.
+/// A loaded program.
 #[derive(Debug)]
 pub struct Loaded {
-    /// What runs.
+    /// The verified program.
     pub program: Program,
     /// Its function and section.
     pub name: ProgramName,
-    /// The file that it came from, for people.
+    /// The name of its file, for display.
     pub file: String,
-    /// How runs ended.
+    /// Counts of its runs.
     pub counts: Counts,
     /// The object file's content.
     pub object: Arc<[u8]>,
     set: Arc<Mutex<Entries>>,
-    /// For its maps, with which another program may go on.
+    /// The memory reserved for its maps, which a successor may take over.
     memory: Arc<Reservation>,
 }
 
 impl Loaded {
-    /// Map entries that the operator has set.
+    /// Locks and returns the map entries that the operator has set.
     pub fn set(&self) -> MutexGuard<'_, Entries> {
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Who keeps the programs of a bridge over a restart.
+/// Stores the programs of a bridge for the next start.
 pub trait ProgramKeeper: Send + Sync {
-    /// Keeps a program that was loaded. Entries of its maps stay kept if it goes on with them.
+    /// Stores a loaded program. With `keeps_maps` the stored entries of its maps stay.
     fn keep_program(&self, id: u32, loaded: &Loaded, keeps_maps: bool);
 
-    /// Forgets a program that was unloaded.
+    /// Removes an unloaded program.
     fn forget_program(&self, id: u32);
 
-    /// Keeps an entry of a map as the operator has set it, or forgets it.
+    /// Stores a map entry that the operator has set; `None` removes it.
     fn keep_entry(&self, id: u32, map: &str, entry: &[u8], value: Option<&[u8]>);
 }
 
 /// The programs of a bridge by id.
 pub struct Programs {
     loaded: ArcSwap<BTreeMap<u32, Arc<Loaded>>>,
-    /// Held by whoever changes something.
+    /// Serialises changes.
     turn: Mutex<()>,
-    /// `ktime_get_ns` begins here.
+    /// The origin of `ktime_get_ns`.
     started: Instant,
     unknown: AtomicU64,
     keeper: OnceLock<Arc<dyn ProgramKeeper>>,
@@ -118,14 +120,14 @@ impl ProgramRunner for Programs {
         let step = if loaded.program.is_compiled() { STEP_INSTRUCTIONS } else { STEP_INTERPRETED };
         let mut left = i64::from(*steps) * step;
         let verdict = loaded.program.run_in(&mut packet, in_port, argument, now_ns, &mut left);
-        // What is begun counts.
+        // A step that was begun counts as used.
         *steps = (left.max(0) / step) as u32;
         let (offset, len) = (packet.offset, packet.len);
         (frame.offset, frame.len) = (offset, len);
         let Counts { passed, transmitted, dropped, aborted, redirected } = &loaded.counts;
         let count = |counter: &AtomicU64| _ = counter.fetch_add(1, Ordering::Relaxed);
         match verdict {
-            // The packet counts as one that the burst had no work for, if it is that and not the program's own bound.
+            // The burst's budget is exhausted, not the program's own limit: the caller counts the packet as such.
             Verdict::Aborted(Abort::Budget) if left < 0 => *steps = 0,
             Verdict::Pass => count(passed),
             Verdict::Transmit => {
@@ -141,28 +143,28 @@ impl ProgramRunner for Programs {
 }
 
 impl Programs {
-    /// From now on programs are kept; what there is has been kept already.
+    /// Sets the keeper, which is told of changes from now on; the current programs are stored already.
     pub fn set_keeper(&self, keeper: Arc<dyn ProgramKeeper>) {
-        // There is one.
+        // Set once.
         let _ = self.keeper.set(keeper);
     }
 
-    /// Nobody changes programs or what the operator has set of their maps as long as this is held.
+    /// Holds off changes of programs, and of map entries by the operator, until the guard is dropped.
     pub fn hold(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All programs.
+    /// Returns all programs, by id.
     pub fn all(&self) -> Arc<BTreeMap<u32, Arc<Loaded>>> {
         self.loaded.load_full()
     }
 
-    /// Packets that were dropped because no program had the id.
+    /// Returns the number of packets dropped because no program had the id.
     pub fn unknown(&self) -> u64 {
         self.unknown.load(Ordering::Relaxed)
     }
 
-    /// The program of an id.
+    /// Returns the program with an id.
     ///
     /// # Errors
     /// If there is none.
@@ -170,7 +172,7 @@ impl Programs {
         self.loaded.load().get(&id).cloned().ok_or_else(|| missing(id))
     }
 
-    /// A map of a program.
+    /// Returns a map of a program.
     ///
     /// # Errors
     /// If there is none.
@@ -178,12 +180,12 @@ impl Programs {
         self.get(id)?.program.maps().get(name).map(Arc::clone).map_err(|error| error.to_string())
     }
 
-    /// Reads, verifies and compiles a program, and gives it an id; whether it took the place of another one. With `keep_maps` it goes
-    /// on with that one's maps.
+    /// Reads, verifies and compiles a program, and installs it under an id. Returns whether it replaced another one.
+    /// With `keep_maps` it takes over that one's maps.
     ///
     /// # Errors
-    /// If the object or the program is refused: the instruction, the register and the reason; or if its maps do not fit into
-    /// `--state-memory`.
+    /// If the object or the program is refused (the message names the instruction, the register and the reason), the
+    /// maps to take over differ, the maps do not fit into `--state-memory`, or there are [`PROGRAMS_MAX`] programs.
     pub fn load(&self, id: u32, object: &[u8], name: &str, file: &str, keep_maps: bool) -> Result<bool, String> {
         let _turn = self.hold();
         let all = self.loaded.load_full();
@@ -216,7 +218,7 @@ impl Programs {
         Ok(replaced)
     }
 
-    /// Forgets a program. Packets of flows that name it are dropped from now on.
+    /// Unloads a program. Packets of flows that name it are dropped from now on.
     ///
     /// # Errors
     /// If there is none.
@@ -231,10 +233,10 @@ impl Programs {
         Ok(())
     }
 
-    /// Runs a program on a frame, for a trace: on copies of its maps, and nothing is counted.
+    /// Runs a program on a frame for a trace: on copies of its maps, without counting.
     ///
     /// # Errors
-    /// If there is no such program, or if it cannot be copied.
+    /// If there is no such program, or a map has more than [`COPIED_MAX`] entries.
     pub fn run_apart(
         &self,
         id: u32,
@@ -263,10 +265,10 @@ impl Programs {
         Ok(verdict)
     }
 
-    /// Makes or changes an entry of a map.
+    /// Adds or changes an entry of a map.
     ///
     /// # Errors
-    /// If there is no such map, or if it does not take the entry.
+    /// If there is no such map, it refuses the entry, or the operator has set [`SET_MAX`] entries.
     pub fn set(&self, id: u32, map: &str, key: &[u8], value: &[u8]) -> Result<(), String> {
         let _turn = self.hold();
         let loaded = self.get(id)?;
@@ -283,10 +285,10 @@ impl Programs {
         Ok(())
     }
 
-    /// Removes an entry of a map; whether there was one.
+    /// Removes an entry of a map. Returns whether there was one.
     ///
     /// # Errors
-    /// If there is no such map, or if none of its entries can be removed.
+    /// If there is no such map, or its kind does not support removal.
     pub fn delete(&self, id: u32, map: &str, key: &[u8]) -> Result<bool, String> {
         let _turn = self.hold();
         let loaded = self.get(id)?;
@@ -304,7 +306,7 @@ fn missing(id: u32) -> String {
     format!("there is no program {id}; `sluice program list` shows all")
 }
 
-/// The program that a function or section names, or the only one.
+/// Returns the program that a function or section name selects; without a name, the only one.
 fn chosen(object: &Object, name: &str) -> Result<ProgramName, String> {
     let programs = object.programs();
     let list = |programs: &[ProgramName]| {
@@ -329,7 +331,7 @@ fn chosen(object: &Object, name: &str) -> Result<ProgramName, String> {
     }
 }
 
-/// Memory for all maps of an object.
+/// Reserves memory for all maps of an object.
 fn reserve(object: &Object) -> Result<Reservation, String> {
     let bytes = object.maps().iter().map(MapSpec::bytes).sum();
     Reservation::new(bytes).map_err(|max| {
@@ -341,7 +343,7 @@ fn reserve(object: &Object) -> Result<Reservation, String> {
     })
 }
 
-/// The maps of a program for one that takes its place.
+/// Returns a program's maps for its successor; refused if the object declares others.
 fn kept(object: &Object, maps: &Maps) -> Result<Maps, String> {
     if maps.iter().map(|map| map.spec()).eq(object.maps()) {
         return Ok(maps.clone());
@@ -371,8 +373,8 @@ mod tests {
     use super::*;
     use support::assembler::{add, call, data, exit, j, mov};
 
-    /// The finding: a pass of a packet cost the same whatever its program did, and several programs of a flow ran for all packets
-    /// of a burst while other ports waited.
+    /// Regression test: a pass of a packet cost the same whatever its program did, and several programs of a flow ran
+    /// for all packets of a burst while other ports waited.
     #[test]
     fn a_run_takes_its_cost_from_the_bursts_steps() {
         // 1,000 checksums of 64 bytes.

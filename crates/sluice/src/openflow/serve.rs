@@ -1,4 +1,5 @@
-//! Connections of a bridge: a thread for each, one for each listener and each controller that is dialled, and one that keeps time.
+//! The connections of a bridge. Threads: one for each accepted connection, each listener and each controller that is
+//! dialled, and one for timeouts.
 
 use super::address::{Active, Passive};
 use super::door::{Cut, Door, Event, Guest};
@@ -22,50 +23,50 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The owner and the group may use a bridge's sockets.
+/// The mode of a bridge's sockets: for owner and group.
 const MODE: u32 = 0o660;
 
-/// How long a listener's round takes at most, which is [`WAIT`] unless its thread stands still; as other threads' limits.
+/// A listener whose round takes longer counts as stuck; normally it takes [`WAIT`].
 const ACCEPT_ROUND_MAX: Duration = Duration::from_secs(10);
-/// The same of the thread that keeps time. It waits for the tables while a bundle is planned, up to 19 s with 100,000 flows and
-/// 1,000 overlap checks; a controller must not restart the switch by that.
+/// The same for the thread of timeouts. It waits for the tables while a bundle is planned, up to 19 s with 100,000
+/// flows and 1,000 overlap checks; a controller must not be able to restart the switch that way.
 const TIME_ROUND_MAX: Duration = Duration::from_secs(60);
-/// How often flows' timeouts and ports are looked at.
+/// How often flow timeouts are checked; ports are checked every second time.
 const TICK: Duration = Duration::from_millis(50);
-/// How long a connection waits for its socket before it looks at the time.
+/// How long a connection waits for its socket before it checks timers.
 const WAIT: Duration = Duration::from_millis(100);
-/// The same while workers have no room for packets of controllers.
+/// The same while workers have no room for controllers' packets.
 const ROOM: Duration = Duration::from_millis(1);
-/// How long after a failure a controller is dialled again: at first, and at most.
+/// The delay before a controller is dialled again: the first one, doubled up to the second one.
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
-/// How long a connection that has ended may take to read what it was sent last.
+/// How long the peer of a closed connection may take to read the last messages.
 const LAST_WORDS: Duration = Duration::from_secs(3);
-/// How long controllers may take to come back after a restart before the switch stands in for them: three inactivity probes, as
-/// ovs-vsctl(8) has it (`fail_mode`).
+/// How long controllers may take to reconnect after a restart before the switch forwards by itself: three inactivity
+/// probes, as in ovs-vsctl(8), `fail_mode`.
 const STANDS_IN: Duration = Duration::from_secs(15);
-/// How long a controller may take to answer a dial.
+/// The timeout of a TCP connection attempt.
 const DIAL_MAX: Duration = Duration::from_secs(5);
 
-/// Who may connect, and who is dialled.
+/// The peers of a bridge.
 pub struct Peers {
     /// The management socket.
     pub management: Option<PathBuf>,
-    /// Controllers that are dialled.
+    /// Controllers to dial.
     pub active: Vec<Active>,
-    /// Where controllers may connect.
+    /// Addresses on which controllers may connect.
     pub passive: Vec<Passive>,
-    /// What connections with TLS need.
+    /// Certificates and key for TLS.
     pub tls: Option<Arc<PeerTls>>,
-    /// Whether the switch forwards by itself while no controller is connected.
+    /// Whether the switch forwards by itself while no controller is connected (`fail_mode` standalone).
     pub is_standalone: bool,
 }
 
-/// Serves a bridge until it is dropped.
+/// Serves a bridge; dropping it ends all connections.
 pub struct Server {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     dialling: Vec<Dialling>,
-    /// Unix sockets, which are removed at the end.
+    /// Unix sockets, whose files are removed on drop.
     sockets: Vec<SocketFile>,
     tls: Option<Arc<PeerTls>>,
 }
@@ -75,17 +76,17 @@ struct Shared {
     host: Arc<SwitchHost>,
     stop: AtomicBool,
     is_standalone: bool,
-    /// Controllers that are connected.
+    /// The number of connected controllers.
     connected: Mutex<usize>,
     standalone: Standalone,
-    /// Threads of connections that listeners have accepted.
+    /// Threads of accepted connections.
     accepted: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// A thread that dials a controller, and whether it waits for an answer or for a name just now.
+/// A thread that dials a controller, and whether it is blocked in name resolution or connecting.
 type Dialling = (JoinHandle<()>, Arc<AtomicBool>);
 
-/// What a listener has accepted.
+/// An accepted connection.
 struct Accepted {
     stream: Box<dyn Stream>,
     peer: String,
@@ -93,7 +94,7 @@ struct Accepted {
     cut: Cut,
 }
 
-/// Over TCP.
+/// Accepts a TCP connection.
 fn accepted(listener: &TcpListener) -> std::io::Result<(TcpStream, std::net::SocketAddr, Cut)> {
     let (stream, peer) = listener.accept()?;
     stream.set_nonblocking(true)?;
@@ -142,7 +143,11 @@ impl Listener {
 }
 
 impl Server {
-    /// `is_restored`: flows are those of before, so controllers have some time to come before the switch stands in for them.
+    /// Starts serving. `is_restored` says that flows were restored, so controllers have [`STANDS_IN`] to reconnect
+    /// before the switch forwards by itself.
+    ///
+    /// # Errors
+    /// If an address cannot be listened on, or a thread cannot be started.
     pub(super) fn begin(
         bridge: Arc<Bridge>,
         host: Arc<SwitchHost>,
@@ -202,7 +207,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Reads certificates again, for connections from now on.
+    /// Reloads certificates, for later connections.
     pub fn reload(&self) {
         let Some(tls) = &self.tls else { return };
         match tls.reload() {
@@ -232,20 +237,20 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         let accepted = std::mem::take(&mut *self.shared.accepted.lock().unwrap_or_else(PoisonError::into_inner));
-        // One that waits for a silent host or name server ends by itself when that is over.
+        // Do not wait for a thread that is blocked on a silent host or name server; it ends by itself.
         let dialling =
             self.dialling.drain(..).filter(|(_, waits)| !waits.load(Ordering::SeqCst)).map(|(thread, _)| thread);
         for thread in self.threads.drain(..).chain(accepted).chain(dialling) {
-            // One that panicked has said so already.
+            // A panic has been reported already.
             let _ = thread.join();
         }
     }
 }
 
-/// Waits for events of files, at most so long.
+/// Polls files for events, with a timeout.
 fn wait(files: &mut [PollFd<'_>], time: Duration) {
     let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
-    // Interrupted or not, all is looked at again.
+    // The result does not matter: the caller checks everything again.
     let _ = poll(files, Some(&time));
 }
 
@@ -254,7 +259,8 @@ impl Shared {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// If `waits`, the switch stands in for controllers that do not come.
+    /// The thread of timeouts and port changes. With `waits`, it also puts the switch's own flow in force if no
+    /// controller reconnects within [`STANDS_IN`].
     fn keep_time(&self, waits: bool) {
         let heart = Heartbeat::new("openflow-time", TIME_ROUND_MAX);
         let mut rounds = 0u32;
@@ -312,7 +318,7 @@ impl Shared {
         }
     }
 
-    /// Serves a connection that a listener has accepted.
+    /// Serves an accepted connection.
     fn receive(&self, mut stream: Box<dyn Stream>, peer: &str, is_management: bool, mut guest: Guest) {
         if let Err(error) = stream.begin(&|| self.stops()) {
             return guest.say(Event::Failed, &format!("{peer}: {error}"));
@@ -322,13 +328,14 @@ impl Shared {
         }
     }
 
-    /// Dials a controller again and again. `waits` while it waits for somebody else.
+    /// Dials a controller, and again after each end. `waits` is set while the thread is blocked in name resolution or
+    /// connecting.
     fn dial(self: &Arc<Shared>, active: &Active, tls: Option<&Arc<PeerTls>>, waits: &AtomicBool) {
         let mut again = AGAIN[0];
         let mut last = String::new();
         while !self.stops() {
             waits.store(true, Ordering::SeqCst);
-            // The end of the switch waits for this thread, or knows that it waits itself and touches nothing after that.
+            // `drop` joins this thread unless `waits` is set; then the thread touches nothing after `dial`.
             let dialled = if self.stops() { break } else { dial(active, tls) };
             if self.stops() {
                 break;
@@ -369,12 +376,12 @@ impl Shared {
         }
     }
 
-    /// A controller has come or gone.
+    /// Counts a controller that has connected or disconnected, and switches standalone forwarding.
     fn count_connected(&self, has_come: bool) {
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *connected;
         *connected = if has_come { before + 1 } else { before - 1 };
-        // A bridge that ends leaves its flows to the next process.
+        // A bridge that is stopping leaves its flows as they are for the next process.
         if !self.is_standalone || before.max(*connected) != 1 || self.stops() {
             return;
         }
@@ -384,7 +391,7 @@ impl Shared {
         }
     }
 
-    /// Serves a connection to its end; says why that came, if not by the other side's wish.
+    /// Serves a connection until it ends. Returns the reason, unless the peer closed it.
     fn talk(
         &self,
         mut stream: Box<dyn Stream>,
@@ -437,7 +444,7 @@ impl Shared {
     }
 }
 
-/// Sends what waits, waits for the socket, and takes what has come.
+/// Sends pending output, waits for the socket, and reads input.
 fn exchange(stream: &mut Box<dyn Stream>, connection: &mut Connection, waker: &OwnedFd) -> std::io::Result<()> {
     let mut sent = 0;
     let output = connection.output();

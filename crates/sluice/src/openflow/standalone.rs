@@ -1,4 +1,5 @@
-//! The flow of a bridge that no controller is connected to: it forwards as a learning switch does (ovs-vsctl(8), `fail_mode`).
+//! `fail_mode` standalone (ovs-vsctl(8)): while no controller is connected, a flow of the switch's own forwards as a
+//! learning switch does.
 
 use super::kept::Journaled;
 use bridge::Bridge;
@@ -9,15 +10,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The cookie of the switch's own flow.
 const COOKIE: u64 = 0x736c_7569_6365_0001;
 
-/// Puts the switch's own flow in the place of a controller's, and gives that back.
+/// Replaces a controller's flow by the switch's own, and restores it.
 pub(super) struct Standalone {
     bridge: Arc<Bridge>,
     journaled: Option<Arc<Journaled>>,
-    /// The controllers' flow in whose place the switch's own one is.
+    /// The controllers' flow that the switch's own flow has replaced.
     replaced: Mutex<Option<FlowMod>>,
 }
 
-/// A request about the flow that every packet matches at the lowest priority of the first table.
+/// Returns a request about the flow of priority 0 in table 0 that matches every packet.
 fn lowest(command: FlowCommand, cookie_mask: u64, actions: Vec<Action>) -> FlowMod {
     FlowMod {
         command,
@@ -37,7 +38,8 @@ fn lowest(command: FlowCommand, cookie_mask: u64, actions: Vec<Action>) -> FlowM
 }
 
 impl Standalone {
-    /// For a bridge that has the switch's own flow in the place of `replaced`, or not at all.
+    /// Returns the state for a bridge. `replaced` is the flow that the switch's own flow has replaced, if that is in
+    /// force.
     pub(super) fn new(
         bridge: &Arc<Bridge>,
         journaled: Option<Arc<Journaled>>,
@@ -62,9 +64,9 @@ impl Standalone {
         }
     }
 
-    /// While no controller is connected, the switch forwards as a learning switch does.
+    /// Puts the switch's own flow in force, and remembers the flow that it replaces.
     pub(super) fn stand_in(&self) {
-        // Until this is done, the next controller that comes or goes waits.
+        // Holding the lock makes the next controller that connects or disconnects wait.
         let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_there() {
             return;
@@ -80,7 +82,7 @@ impl Standalone {
                 ..lowest(FlowCommand::Add, 0, Vec::new())
             })
         };
-        // First, so that it is not lost if the switch ends in between.
+        // Before the replacement, so that the flow is not lost if the switch ends in between.
         if let Some(journaled) = &self.journaled {
             journaled.keep_replaced(replaced.as_ref(), &self.bridge);
         }
@@ -88,7 +90,7 @@ impl Standalone {
         self.request(&lowest(FlowCommand::Add, 0, normal));
     }
 
-    /// A controller decides again, with the flow that was there before.
+    /// Restores the flow that the switch's own flow has replaced; without one, deletes the latter.
     pub(super) fn leave(&self) {
         let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
         match replaced.take() {

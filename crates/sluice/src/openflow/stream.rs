@@ -1,4 +1,4 @@
-//! Byte streams of OpenFlow connections: sockets, and TLS over them. None of them blocks.
+//! Byte streams of OpenFlow connections: non-blocking sockets, and TLS over TCP.
 
 use super::door::HANDSHAKE_MAX;
 use grpc::tls::peers::{Connection, PeerTls};
@@ -10,29 +10,29 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes that TLS holds back for the socket.
+/// The most bytes that TLS buffers for the socket.
 const WAITING_MAX: usize = 256 << 10;
 
-/// Events that a stream waits for, or has.
+/// Data buffered between the connection and its socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pending {
-    /// Bytes can be read although the socket has none.
+    /// There is input although the socket may have none.
     pub input: bool,
-    /// Bytes wait that the socket has not taken.
+    /// There is output that the socket has not accepted.
     pub output: bool,
 }
 
-/// A connection's bytes.
+/// The byte stream of a connection.
 pub trait Stream: Read + Write + AsFd + Send {
-    /// Does what comes before the first byte; waits for the other side, but not when `stops` says so.
+    /// Performs the handshake that precedes the first byte. Blocks, but not once `stops` returns true.
     ///
     /// # Errors
-    /// Why there is no connection.
+    /// If the handshake fails, takes too long or is stopped.
     fn begin(&mut self, _stops: &dyn Fn() -> bool) -> std::io::Result<()> {
         Ok(())
     }
 
-    /// What is in between.
+    /// Returns which data is buffered.
     fn pending(&self) -> Pending {
         Pending::default()
     }
@@ -46,20 +46,20 @@ pub struct Tls {
     socket: TcpStream,
     tls: Connection,
     config: Arc<PeerTls>,
-    /// The other side has ended its part without saying so.
+    /// The peer has closed its side, with or without `close_notify`.
     is_cut: bool,
-    /// The last read may have left something.
+    /// The last read filled its buffer, so there may be more.
     has_more: bool,
 }
 
 impl Tls {
-    /// Over a socket that does not block.
+    /// Returns a stream over a non-blocking socket.
     pub fn new(socket: TcpStream, mut tls: Connection, config: Arc<PeerTls>) -> Tls {
         tls.set_buffer_limit(Some(WAITING_MAX));
         Tls { socket, tls, config, is_cut: false, has_more: false }
     }
 
-    /// Takes what the socket has; whether it had anything.
+    /// Reads from the socket; returns whether there was data or the end.
     fn receive(&mut self) -> std::io::Result<bool> {
         match self.tls.read_tls(&mut self.socket) {
             Ok(0) => {
@@ -68,7 +68,7 @@ impl Tls {
             }
             Ok(_) => {
                 let done = self.tls.process_new_packets();
-                // Also the alert that says what is wrong.
+                // After an error this sends the TLS alert.
                 let sent = self.send();
                 done.map_err(|error| std::io::Error::other(self.config.explain(&error)))?;
                 sent.map(|()| true)
@@ -78,7 +78,7 @@ impl Tls {
         }
     }
 
-    /// Gives the socket what it takes.
+    /// Writes buffered output until the socket accepts no more.
     fn send(&mut self) -> std::io::Result<()> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.socket) {
@@ -107,7 +107,7 @@ impl Read for Tls {
                         break;
                     }
                 }
-                // The end without a last word, as after a crash; what came before has been taken.
+                // The end without `close_notify`, as after a crash; earlier data has been read.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
                 Err(error) => return Err(error),
             }
@@ -164,7 +164,7 @@ impl Stream for Tls {
 impl Drop for Tls {
     fn drop(&mut self) {
         self.tls.send_close_notify();
-        // If the socket takes no more, the other side sees its end.
+        // If the socket accepts no more, the peer sees only its end.
         let _ = self.send();
     }
 }

@@ -1,10 +1,10 @@
-//! `sluice trace` of a bridge: what it would do with a packet, and which megaflow the packet meets.
+//! `sluice trace` of a bridge: shows what it would do with a packet, and which megaflow the packet hits.
 //!
-//! The interpreter runs the bridge's program on the frame, with a flow processor that takes each packet through the running tables,
-//! says how, and changes nothing: nothing is counted, metered, learned or sent to controllers. BPF programs run on copies of
-//! their maps.
+//! The interpreter runs the bridge's program on the frame, with a flow processor that takes each packet through the
+//! running tables and records the path. It changes nothing: nothing is counted, metered, learned or sent to
+//! controllers. BPF programs run on copies of their maps.
 //!
-//! Threads: the request's. Tests: `tests/py/test_openflow_operator.py`.
+//! Threads: that of the request. Tests: `tests/py/test_openflow_operator.py`.
 
 use super::admin::Admin;
 use super::programs::Programs;
@@ -19,26 +19,26 @@ use messages::sluice::v1 as pb;
 use pb::trace_response::{Run, Sent, Step};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A pass of the packet through the tables.
+/// One pass of the packet through the flow tables.
 struct Pass {
     lines: Vec<String>,
-    /// What workers' megaflows are asked for: record, length, start.
+    /// The packet's record, length in bytes and start of the pass, by which workers look up its megaflow.
     of: (Vec<u64>, u32, u64),
-    /// What the packet and others have in common.
+    /// The fields, with masks, that the packet's megaflow would match.
     key: String,
-    /// Why it makes no megaflow, if so.
+    /// Why the packet gets no megaflow, if so.
     alone: Option<&'static str>,
     effects: String,
 }
 
-/// What the tracing processor has seen.
+/// The passes that the tracing processor has recorded.
 type Seen = Arc<Mutex<Vec<Pass>>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes the tracing processor.
+/// The factory of the tracing processor.
 struct Tracing {
     shared: Shared,
     programs: Arc<Programs>,
@@ -88,7 +88,7 @@ impl FlowProcessor for Processor {
             let alone = (!translation.is_repeatable).then_some("what becomes of it holds for no other packet");
             let effects = trace::effects(&self.shared, &translation);
             lock(&self.seen).push(Pass { lines, of, key, alone, effects });
-            // A meter would count, and let through what comes at another time.
+            // Do not run meters: they would count the packet, and their verdict depends on time.
             for effect in translation.effects.list.iter_mut().filter(|effect| matches!(effect, Effect::Meter { .. })) {
                 *effect = Effect::Nothing;
             }
@@ -124,10 +124,10 @@ impl FlowProcessor for Processor {
 }
 
 impl Admin {
-    /// Traces a frame that came by a port.
+    /// Traces a frame as if received on a port.
     ///
     /// # Errors
-    /// If no frame can come by that port, or it is longer than a buffer.
+    /// If the program cannot have that port, or the frame is longer than a buffer.
     pub fn trace(&self, port: u32, frame: &[u8]) -> Result<pb::TraceResponse, String> {
         let running = self.switch.pipeline_of(self.device).ok_or("no program runs")?;
         let program = Arc::clone(running.program());

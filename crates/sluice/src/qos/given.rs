@@ -1,4 +1,4 @@
-//! What command lines and files say of queues and tenants.
+//! Parses queues and tenants of command lines and files.
 
 use crate::devices::parse_end;
 use crate::queues;
@@ -7,7 +7,10 @@ use datapath::QueuesOf;
 use std::path::Path;
 use traffic::{Config, TenantConfig};
 
-/// `3`, or `1:10` for the link that begins at port 10 of device 1.
+/// Parses a port, `3`, or a link by its source, `1:10` for port 10 of device 1.
+///
+/// # Errors
+/// If the text has another form.
 pub fn parse_place(text: &str) -> Result<QueuesOf, String> {
     let wrong = || format!("`{text}` is neither a port, as 3, nor where a link begins, as 1:10");
     match text.contains(':') {
@@ -16,7 +19,10 @@ pub fn parse_place(text: &str) -> Result<QueuesOf, String> {
     }
 }
 
-/// Reads queues from a file, `-` for standard input; the second error is what is wrong in it.
+/// Reads queues from a file, `-` for standard input. The inner error says what is wrong with the contents.
+///
+/// # Errors
+/// If the file cannot be read.
 pub fn read(file: &Path) -> Result<Result<Config, String>> {
     read_as(file, |text| {
         let config = queues::parse(text)?;
@@ -24,7 +30,10 @@ pub fn read(file: &Path) -> Result<Result<Config, String>> {
     })
 }
 
-/// The same, of a tenant.
+/// The same for a tenant.
+///
+/// # Errors
+/// As [`read`].
 pub fn read_tenant(file: &Path) -> Result<Result<TenantConfig, String>> {
     read_as(file, |text| {
         let config = queues::parse_tenant(text)?;

@@ -1,4 +1,4 @@
-//! What a command line says of queues and tenants, and how a switch begins with them.
+//! Queues and tenants on the command line of `sluice run`, and their installation at the start.
 
 use super::given::{parse_place, read, read_tenant};
 use crate::devices::{Qos, Wanted};
@@ -19,14 +19,14 @@ pub struct StartArgs {
     tenants: Vec<(String, PathBuf)>,
 }
 
-/// `PORT=FILE.json`.
+/// Parses `PORT=FILE.json`.
 fn parse_at_start(text: &str) -> Result<(QueuesOf, PathBuf), String> {
     let wrong = || format!("`{text}` is not PORT=FILE.json, as 3=voice.json or 1:10=voice.json");
     let (place, file) = text.split_once('=').ok_or_else(wrong)?;
     Ok((parse_place(place).map_err(|_| wrong())?, PathBuf::from(file)))
 }
 
-/// `NAME=FILE.json`.
+/// Parses `NAME=FILE.json`.
 fn parse_tenant_at_start(text: &str) -> Result<(String, PathBuf), String> {
     let wrong = || format!("`{text}` is not NAME=FILE.json, as red=red.json");
     let (name, file) = text.split_once('=').ok_or_else(wrong)?;
@@ -35,7 +35,10 @@ fn parse_tenant_at_start(text: &str) -> Result<(String, PathBuf), String> {
 }
 
 impl StartArgs {
-    /// Reads the files.
+    /// Reads the files of the options.
+    ///
+    /// # Errors
+    /// If a file cannot be read or its contents are wrong.
     pub fn read(&self) -> Result<Qos> {
         let mut start = Qos::default();
         for (of, file) in &self.qos {
@@ -48,8 +51,11 @@ impl StartArgs {
         Ok(start)
     }
 
-    /// Tenants, and queues of the ports that are open and of links. What the command line says has to be; what was kept may not fit
-    /// any more: a port's link may be slower than it was, and the buffer smaller.
+    /// Installs tenants, and queues of the open ports and of links. Settings of the command line must succeed; stored
+    /// ones may no longer fit and are then only logged: a port's link may be slower than before, or the buffer smaller.
+    ///
+    /// # Errors
+    /// If a setting of the command line is refused, or a stored tenant even without its reserve.
     pub fn begin(&self, switch: &Switch, wanted: &Wanted, open: &[u32]) -> Result<()> {
         for (name, config) in &wanted.tenants {
             match switch.set_tenant(name, Some(config.clone())) {

@@ -1,4 +1,4 @@
-//! `sluice qos tenant`: limits of queues together.
+//! `sluice qos tenant`: limits that several queues share.
 
 use super::given::read_tenant;
 use crate::changes::refuse;
@@ -50,7 +50,7 @@ struct SetArgs {
     output: JsonArgs,
 }
 
-/// What may be said instead of a file.
+/// The options that replace a file.
 const SHORT: [&str; 4] = ["packets", "bytes", "reserved", "alpha"];
 
 #[derive(clap::Args)]
@@ -94,7 +94,10 @@ impl ShortArgs {
     }
 }
 
-/// Runs `qos tenant`.
+/// Runs `sluice qos tenant`.
+///
+/// # Errors
+/// If no switch answers, or the file cannot be read.
 pub fn main(args: &Args) -> Result<ExitCode> {
     match &args.command {
         TenantCommand::Set(SetArgs { name, file, short, server, output }) => {

@@ -1,4 +1,4 @@
-//! Tenants as the switch tells them: counters from the switch to messages, objects and rows.
+//! Tenants in the switch's messages: counters as messages, objects and rows.
 
 use super::text::tenant_to_text;
 use crate::output::Rows;
@@ -8,7 +8,7 @@ use messages::sluice::v1 as pb;
 use serde_json::{Value, json};
 use traffic::TenantConfig;
 
-/// All tenants of a switch.
+/// Reads all tenants of a switch.
 pub fn collect_tenants(switch: &Switch) -> Vec<pb::Tenant> {
     let count = |count: traffic::Count| Some(pb::Count { packets: count.packets, bytes: count.bytes });
     let tenant = |TenantInfo { name, config, members, statistics }: TenantInfo| pb::Tenant {
@@ -23,7 +23,7 @@ pub fn collect_tenants(switch: &Switch) -> Vec<pb::Tenant> {
     switch.tenant_infos().into_iter().map(tenant).collect()
 }
 
-/// Tenants as objects.
+/// Returns tenants as objects.
 pub fn tenants_to_json(stats: &AdminStats) -> Value {
     let count = |count: Option<pb::Count>| {
         let count = count.unwrap_or_default();
@@ -40,7 +40,7 @@ pub fn tenants_to_json(stats: &AdminStats) -> Value {
     stats.tenants.iter().map(tenant).collect()
 }
 
-/// A row for each tenant.
+/// Returns a table with a row for each tenant.
 pub fn tenant_rows(stats: &AdminStats) -> Rows {
     let mut table = Rows::new(&[
         "tenant",
@@ -83,7 +83,7 @@ pub mod tests {
     use super::*;
     use expect_test::expect;
 
-    /// A tenant after so many refused packets.
+    /// Returns a tenant that has refused `refused` packets.
     pub fn tenant(refused: u64) -> pb::Tenant {
         let count = |packets| Some(pb::Count { packets, bytes: 100 * packets });
         pb::Tenant {

@@ -1,19 +1,27 @@
-//! Queue configs as text: parsed from JSON, with line, column and path of errors, and printed as JSON or as a tree.
+//! Queue configs as text: parses JSON, with line, column and path of errors, and prints JSON or a tree.
 //!
-//! serde says in which line and column it stopped; a walk over the text up to there says which setting that is. Tests: below.
+//! serde reports the line and column at which it stopped; a scan of the text up to there finds the path of the setting.
+//! Tests: below.
 
 use serde::de::DeserializeOwned;
 use traffic::{Config, Ecn, Kind, Level, Limit, Node, Policy, Problem, Size, TenantConfig};
 
-/// Longest text. A config of 64 queues with every setting takes about ten thousand bytes; the rest is room for white space.
+/// The longest text, in bytes. A config of 64 queues with every setting takes about ten thousand bytes; the rest is
+/// room for white space.
 pub const BYTES_MAX: usize = 256 << 10;
 
-/// Reads a config, which may contradict itself yet.
+/// Parses a config without checking that its settings are consistent.
+///
+/// # Errors
+/// If the text is too long, is not JSON, or is no config; the message names line, column and path.
 pub fn parse(text: &str) -> Result<Config, String> {
     read(text)
 }
 
-/// The same, of a tenant.
+/// The same for a tenant.
+///
+/// # Errors
+/// As [`parse`].
 pub fn parse_tenant(text: &str) -> Result<TenantConfig, String> {
     read(text)
 }
@@ -24,7 +32,7 @@ fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     }
     serde_json::from_str(text).map_err(|error| {
         let message = error.to_string();
-        // serde's own place, which is said in another way here.
+        // Drop serde's own position; it is added in another form below.
         let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
         if error.line() == 0 {
             return message.to_string();
@@ -35,22 +43,22 @@ fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     })
 }
 
-/// The config as JSON in one line.
+/// Returns the config as JSON on one line.
 pub fn to_text(config: &Config) -> String {
     serde_json::to_string(config).unwrap_or_default()
 }
 
-/// The same, of a tenant.
+/// The same for a tenant.
 pub fn tenant_to_text(config: &TenantConfig) -> String {
     serde_json::to_string(config).unwrap_or_default()
 }
 
-/// What contradicts itself, each setting on a line.
+/// Formats problems, one on each line.
 pub fn problems(problems: &[Problem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// The setting at a place of a JSON text: `root.strict[1].weight`.
+/// Returns the path of the setting at a position in a JSON text: `root.strict[1].weight`.
 fn path_at(text: &str, line: usize, column: usize) -> String {
     enum Inside {
         Object(String),
@@ -59,7 +67,7 @@ fn path_at(text: &str, line: usize, column: usize) -> String {
     let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     let end = (before + column).min(text.len());
     let mut stack: Vec<Inside> = Vec::new();
-    // What is wrong with an element as a whole is found behind it.
+    // serde reports a wrong element after its end.
     let read = text.as_bytes()[..end].trim_ascii_end();
     let read = read.strip_suffix(b",").or(read.strip_suffix(b"]")).unwrap_or(read);
     let mut bytes = read.iter().copied();
@@ -111,7 +119,7 @@ fn path_at(text: &str, line: usize, column: usize) -> String {
     path
 }
 
-/// The tree of schedulers and queues, a line each.
+/// Returns the tree of schedulers and queues, one on each line.
 pub fn tree(config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     node(config, &config.root, 0, false, &mut lines);
@@ -163,7 +171,7 @@ fn node(config: &Config, node_: &Node, depth: usize, is_weighted: bool, lines: &
     node_.children().iter().for_each(|child| node(config, child, depth + 1, is_weighted, lines));
 }
 
-/// A level as people write it.
+/// Formats a level with its unit.
 fn level(level: Level) -> String {
     match level {
         Level::Packets(packets) => format!("{packets} packets"),

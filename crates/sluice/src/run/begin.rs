@@ -1,8 +1,8 @@
-//! `sluice run --entries FILE`: what a device begins with.
+//! `sluice run --entries FILE`: a device's entities at the start.
 //!
-//! Lines about P4Runtime's entities go through the control plane, as a controller's writes do, so that it knows all that a line says
-//! (metadata, timeouts, actions to select of, names for translated values) and controllers read back what the file says. The
-//! other lines, of scripts, go to the switch (`stf::Setup`). Lines take effect in the order in which they stand.
+//! Lines about P4Runtime entities go through the control plane, as a controller's writes do. So it knows everything
+//! that a line says (metadata, timeouts, actions to select from, names for translated values), and controllers can read
+//! it back. Other lines of scripts go directly to the switch (`stf::Setup`). Lines take effect in order.
 
 use anyhow::{Context, Result};
 use control::Control;
@@ -15,7 +15,10 @@ use messages::p4::v1 as pb;
 use std::path::Path;
 use stf::{Line, ScriptError, Setup, Target};
 
-/// Carries a file out; bad lines are all reported on stderr, and the answer is false.
+/// Carries out a file. If lines are wrong, all of them are reported on stderr, and the result is false.
+///
+/// # Errors
+/// If the file cannot be read.
 pub fn entries(file: &Path, device: u64, handle: &Handle, pipeline: &Pipeline) -> Result<bool> {
     let text = crate::files::text(file)?;
     let errors = match stf::parse(&text) {
@@ -36,7 +39,7 @@ fn carry_out(lines: &[Line], device: u64, control: &mut Control, pipeline: &Pipe
     for line in lines {
         let done = match names.change(&line.command) {
             Some(Ok(change)) => write(control, device, change),
-            // The P4Info may leave out what the program has.
+            // The P4Info may omit objects of the program.
             other => match setup.apply(&line.command, target) {
                 Ok(Some(_)) => Ok(()),
                 Ok(None) => Err("only commands that set a switch up may stand here".to_string()),
@@ -58,7 +61,7 @@ fn write(control: &mut Control, device: u64, change: Change) -> Result<(), Strin
     let queries =
         config::needed(&changes).into_iter().map(|entity| convert::entity(pb::Entity { entity: Some(entity) }));
     let (found, results) = control.read(device, &queries.collect::<Vec<_>>()).map_err(|e| e.message)?;
-    // What is not there is not found; whatever else is wrong the write says.
+    // Entities that do not exist are not found; other errors will show in the write.
     drop(results);
     let found = found.into_iter().filter_map(|entity| convert::entity_to_proto(entity).entity).collect();
     let updates = config::resolve(&changes, found).map_err(|(_, why)| why)?;

@@ -1,5 +1,5 @@
-//! Reads that are answered in pieces while controllers write: on the real tables, each answer is what a single look at
-//! everything saw when it was opened.
+//! Reads that are answered in pieces while controllers write: on the real tables, each answer equals a snapshot taken
+//! when the read was opened.
 
 use super::*;
 use control::Control;
@@ -110,7 +110,7 @@ impl Bed {
         (self.random >> 33) % n
     }
 
-    /// An update of one of so many entries of a table.
+    /// Returns an entry of a table, by its number.
     fn entry(&mut self, table: u32, number: u64) -> TableEntry {
         let bytes = |n: u64| n.to_be_bytes().iter().copied().skip_while(|b| *b == 0).collect::<Vec<_>>();
         let some = |n: u64| if n == 0 { vec![0] } else { bytes(n) };
@@ -127,7 +127,7 @@ impl Bed {
         let action_id = if table == self.routes { self.count } else { self.forward };
         let params = vec![(1, some(1 + self.below(400)))];
         let action = Some(TableAction::Action(Action { action_id, params }));
-        // Some have what only the control plane keeps.
+        // Some have metadata, which only the control plane stores.
         let metadata = if self.below(4) == 0 { vec![self.below(256) as u8] } else { vec![] };
         TableEntry { table_id: table, matches, priority, action, metadata, ..Default::default() }
     }
@@ -158,7 +158,7 @@ impl Bed {
         Update { kind, entity: Some(entity) }
     }
 
-    /// Some of it is refused: entries that are there already, or are not.
+    /// Writes updates. Some are refused, because their entries exist already or do not exist.
     fn write(&mut self, updates: Vec<Update>) {
         let request = WriteRequest { device_id: DEVICE, election_id: Some(1), updates, ..Default::default() };
         self.control.write(&request).unwrap();
@@ -207,7 +207,7 @@ fn sorted(found: Vec<Entity>) -> Vec<String> {
 fn answers_are_what_was_there_when_they_were_asked_for() {
     let mut bed = Bed::new();
     bed.write_some(6000, 4000);
-    // What reads show, and what is left of three that are open at a time.
+    // Up to three open reads, each with the expected answer and what it has returned so far.
     let mut open: Vec<(ReadId, Vec<String>, Vec<Entity>)> = Vec::new();
     let mut answered = 0;
     while answered < 12 {
@@ -217,7 +217,7 @@ fn answers_are_what_was_there_when_they_were_asked_for() {
             open.push((id, expected, vec![]));
         }
         let count = 1 + bed.below(60) as usize;
-        // More and more entries, so that tables grow meanwhile.
+        // The number of entries rises, so that tables grow meanwhile.
         bed.write_some(count, 4000 + 1000 * answered);
         let at = bed.below(open.len() as u64) as usize;
         let some = bed.control.read_on(open[at].0, 150).unwrap();
@@ -265,6 +265,6 @@ fn a_reader_that_is_overtaken_by_too_many_changes_is_cut_off_and_others_are_not(
     assert_eq!(error.code, Code::Aborted, "{error}");
     assert!(!bed.control.read_on(later.expect("it was opened"), 10).unwrap().is_empty());
     bed.control.close_read(later.expect("it was opened"));
-    // What is closed is not cut off but gone.
+    // A closed read is not truncated but aborted.
     assert_eq!(bed.control.read_on(slow, 10).unwrap_err().code, Code::Aborted);
 }

@@ -1,4 +1,4 @@
-//! Programs replaced under load, on memory ports: no packet is lost or sees two programs, and no count is.
+//! Programs replaced under load, on memory ports: no packet or count is lost, and no packet sees two programs.
 
 use super::*;
 use abi::state::PipelineState;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const DEVICE: u64 = 1;
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// Lets others run until it is so.
+/// Yields to other threads until a condition holds.
 fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !ready() {
@@ -28,7 +28,7 @@ fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// Raises its flag in any case, so that threads that look at it end when another one panics.
+/// Sets its flag when dropped, so that threads that poll it end if another one panics.
 struct Raise<'a>(&'a AtomicBool);
 
 impl Drop for Raise<'_> {
@@ -37,8 +37,9 @@ impl Drop for Raise<'_> {
     }
 }
 
-/// Marks packets with `version` in ingress and egress, so that one that saw two programs shows. Packets of kind 1 are
-/// multicast, those of kind 2 recirculated once. `extra` goes into the table's actions, `declared` before them.
+/// Returns a program that marks packets with `version` in ingress and egress, which shows if a packet saw two programs.
+/// Packets of kind 1 are multicast, those of kind 2 recirculated once. `extra` is added to the table's actions,
+/// `declared` before them.
 fn source(version: u8, extra: &str, declared: &str, apply: &str) -> Vec<u8> {
     format!(
         r#"#include <core.p4>
@@ -156,7 +157,7 @@ impl Bed {
         self.switch.pipeline().unwrap().program().extern_named(name).expect("the extern exists")
     }
 
-    /// Packets for `dst` go out by port 2; kind 1 to ports 1 and 2.
+    /// Sends packets for `dst` to port 2, and those of kind 1 to ports 1 and 2.
     fn set_up(&mut self) {
         let info = Arc::clone(&self.control.config(DEVICE).unwrap().unwrap().p4info);
         let table = info.tables.iter().find(|t| t.preamble.name == "I.dst").unwrap().preamble.id;
@@ -213,7 +214,7 @@ fn number(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[10..14].try_into().unwrap())
 }
 
-/// A packet reads a register, adds 1 and writes it: a number that is written meanwhile must not be overwritten by an older one.
+/// Packets increment a register while a controller writes it: a written number must not be overwritten by an older one.
 fn registers_written_under_load(workers: usize) {
     let mut bed = Bed::new(workers, EngineKind::Machine);
     bed.load(source(1, "", "", ""));
@@ -245,7 +246,7 @@ fn registers_written_under_load(workers: usize) {
             wait_for("packets", || sent.load(Ordering::Relaxed) > step);
             let written = step << 20;
             let update = entity::Update { kind: entity::UpdateKind::Modify, entity: Some(register(Some(written))) };
-            // Alone, and in a batch that keeps packets out already.
+            // As separate updates, and in a dataplane-atomic batch, which holds packets off.
             let atomicity = match step % 3 {
                 0 => entity::Atomicity::DataplaneAtomic,
                 _ => entity::Atomicity::ContinueOnError,
@@ -283,7 +284,7 @@ fn under_load(workers: usize, swaps: usize, sources: &[Vec<u8>]) {
     bed.load(sources[0].clone());
     bed.set_up();
     let meter = bed.ext("I.limit");
-    // It never fills up again.
+    // A bucket that is never refilled.
     let config = MeterConfig { cir: 0, cburst: 1 << 40, pir: 0, pburst: 1 << 40, eburst: 0 };
     bed.state().meter_set(meter, 2, Some(config)).unwrap();
     let (stop, generated) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -295,7 +296,8 @@ fn under_load(workers: usize, swaps: usize, sources: &[Vec<u8>]) {
         let generator = s.spawn(|| {
             let mut n = 0;
             while !stop.load(Ordering::Relaxed) {
-                // A full ring is the test's own doing, not a loss: on the way in, and where all packets arrive.
+                // Wait rather than overflow a ring, at the input and where all packets arrive: that would be no loss of
+                // the switch.
                 wait_for("packets go on", || ports[0].pending() <= 256 && n < collected.load(Ordering::Relaxed) + 2000);
                 assert!(ports[0].inject_on((n % workers as u32) as u16, &frame(kind(n), n)));
                 n += 1;
@@ -304,7 +306,8 @@ fn under_load(workers: usize, swaps: usize, sources: &[Vec<u8>]) {
         });
         let collector = s.spawn(|| {
             let mut got: [Vec<Vec<u8>>; 2] = Default::default();
-            // Until all are there; for a while longer, lest there be too many; and not for ever, should there be too few.
+            // Until all have arrived; a while longer, to detect surplus packets; and with a limit, in case some are
+            // missing.
             let (mut complete, mut stopped) = (None::<Instant>, None::<Instant>);
             loop {
                 for (port, got) in ports[1..].iter().zip(&mut got) {
@@ -347,7 +350,7 @@ fn under_load(workers: usize, swaps: usize, sources: &[Vec<u8>]) {
             assert!(f[7] == f[8] && f[8] == f[9] && f[7] != 0, "packet {} saw {:?}", number(f), &f[7..10]);
         }
     }
-    // Recirculated packets meet the table twice.
+    // Recirculated packets go through the table twice.
     let again = (0..sent).filter(|n| kind(*n) == 2).count() as u64;
     let state = bed.state();
     assert_eq!(state.register(bed.ext("I.count"), 1).unwrap().to_u64(), Some(u64::from(sent)), "register");
@@ -403,7 +406,7 @@ fn what_is_kept_is_the_same_object_and_what_is_not_is_named() {
         report.to_string().contains("copied table `I.dst`: 1 carried over (the action `I.other` is new)"),
         "{report}"
     );
-    // What the new program has no place for.
+    // State that the new program has no object for.
     let table = bed.table("I.dst");
     let program = Arc::clone(bed.switch.pipeline().unwrap().program());
     let listed = &program.tables[table.index()].actions;
@@ -450,7 +453,7 @@ fn a_program_is_called_as_its_file_and_program_without_one() {
     assert_eq!(name_of(""), "program");
 }
 
-/// A port that holds its worker while it sends, as long as it is told to.
+/// A port that blocks its worker in send while a flag is set.
 struct Holds {
     device: MemoryDevice,
     hold: Arc<AtomicBool>,
@@ -520,8 +523,8 @@ impl Device for Holds {
     }
 }
 
-/// A worker that does not come to the end of its batch: what it could misread is UNAVAILABLE, also within batches, of which nothing
-/// stays; what it could not is made; and all is made when it goes on.
+/// A worker does not finish its batch. Writes that it could misread are UNAVAILABLE, also within batches, which are
+/// then rolled back as a whole; other writes succeed. All succeed once the worker goes on.
 #[test]
 fn writes_that_a_standing_worker_could_misread_are_unavailable_and_rolled_back() {
     let mut bed = Bed::new(1, EngineKind::Machine);
@@ -586,7 +589,7 @@ fn writes_that_a_standing_worker_could_misread_are_unavailable_and_rolled_back()
     });
 }
 
-/// Lowers its flag in any case, so that a worker goes on when its test panics.
+/// Clears its flag when dropped, so that a worker goes on if its test panics.
 struct Lower<'a>(&'a AtomicBool);
 
 impl Drop for Lower<'_> {
@@ -608,7 +611,7 @@ fn a_program_whose_machine_code_takes_too_long_is_refused() {
     assert!(bed.switch.state().is_none());
 }
 
-/// Workers that stand at a gate take no command, as in a batch that does not end.
+/// Workers that are blocked at a gate take no command, as in a batch that does not end.
 #[test]
 fn a_program_change_that_a_worker_does_not_acknowledge_is_unavailable_and_undone() {
     let mut bed = Bed::new(2, EngineKind::Machine);
@@ -634,6 +637,6 @@ fn a_program_change_that_a_worker_does_not_acknowledge_is_unavailable_and_undone
         !got.is_empty()
     });
     assert_eq!(got[0][7], 1, "the program before marks packets with its version");
-    // Afterwards it is taken.
+    // Afterwards the change succeeds.
     bed.replace(source(4, "", "", ""));
 }

@@ -1,6 +1,6 @@
-//! What `sluice top` shows: two readings of the counters made into tables of text.
+//! The contents of `sluice top`: tables of text made from two readings of the counters.
 //!
-//! Counters that went back (another switch, another program) count from zero. Tests: at the end of the file.
+//! A counter that decreased (another switch, another program) counts from zero. Tests: at the end of the file.
 
 use crate::queues::{Owner, dropped, owners, quantile, since, spell};
 use crate::watched;
@@ -25,31 +25,31 @@ pub enum Sort {
 impl Sort {
     const ALL: [Sort; 4] = [Sort::Hits, Sort::Misses, Sort::Entries, Sort::Name];
 
-    /// The word for it.
+    /// Returns the order's name.
     pub fn name(self) -> &'static str {
         ["hits", "misses", "entries", "name"][self as usize]
     }
 
-    /// The one after it.
+    /// Returns the next order.
     pub fn next(self) -> Sort {
         Sort::ALL[(self as usize + 1) % Sort::ALL.len()]
     }
 }
 
-/// A table of text; the first column is to the left, the others to the right.
+/// A table of text; the first column is left-aligned, the others right-aligned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Section {
-    /// What it is about.
+    /// The title.
     pub title: String,
     /// Names of columns.
     pub header: Vec<String>,
-    /// As many cells each.
+    /// Rows of one cell per column.
     pub rows: Vec<Vec<String>>,
-    /// The same rows as objects, with numbers that are not rounded.
+    /// The same rows as objects, with unrounded numbers.
     pub objects: Vec<Value>,
 }
 
-/// A row, and its object.
+/// A row and its object.
 type Both = (Vec<String>, Value);
 
 impl Section {
@@ -59,13 +59,13 @@ impl Section {
         Section { title: title.to_string(), header: header.iter().map(|h| h.to_string()).collect(), rows, objects }
     }
 
-    /// Characters of each column.
+    /// Returns the width of each column, in characters.
     pub fn widths(&self) -> Vec<usize> {
         let width = |i: usize| self.rows.iter().chain([&self.header]).map(|row| row[i].chars().count()).max();
         (0..self.header.len()).map(|i| width(i).unwrap_or(0)).collect()
     }
 
-    /// A row's cells, as wide as their columns.
+    /// Returns a row's cells, padded to the width of their columns.
     pub fn padded(&self, row: &[String]) -> Vec<String> {
         let pad = |(i, (cell, width)): (usize, (&String, usize))| match i {
             0 => format!("{cell:<width$}"),
@@ -74,7 +74,7 @@ impl Section {
         row.iter().zip(self.widths()).enumerate().map(pad).collect()
     }
 
-    /// As lines.
+    /// Returns the table as lines.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.title);
         if self.rows.is_empty() {
@@ -87,21 +87,22 @@ impl Section {
     }
 }
 
-/// All that is shown.
+/// Everything that is shown.
 pub struct View {
-    /// One line.
+    /// A summary in one line.
     pub heading: String,
-    /// The time between the readings.
+    /// The time between the readings, in seconds.
     pub seconds: f64,
     /// Ports, tables, actions, parts of the program, workers, drops, queues, tenants.
     pub sections: [Section; 8],
 }
 
-/// What sections are called in objects.
+/// The sections' names in objects.
 const NAMES: [&str; 8] = ["ports", "tables", "actions", "parts", "workers", "drops", "queues", "tenants"];
 
 impl View {
-    /// What went on between two readings; where the cycles went since an older one, because samples have to be many.
+    /// Returns the view of the time between `before` and `now`. Cycles are those since `old`, because they need many
+    /// samples.
     pub fn new(old: &AdminStats, before: &AdminStats, now: &AdminStats, sort: Sort) -> View {
         let seconds = now.uptime_us.saturating_sub(before.uptime_us) as f64 / 1e6;
         let rate = Rate { seconds };
@@ -132,7 +133,7 @@ impl View {
         }
     }
 
-    /// As lines: those of queues and tenants only if there are some.
+    /// Returns the view as lines; queues and tenants only if there are any.
     pub fn text(&self) -> String {
         let is_shown = |s: &&Section| !s.rows.is_empty() || !matches!(s.title.as_str(), "queues" | "tenants");
         let shown = self.sections.iter().filter(is_shown);
@@ -140,7 +141,7 @@ impl View {
         format!("{}\n{}", self.heading, sections.concat()).trim_end().to_string()
     }
 
-    /// As an object.
+    /// Returns the view as an object.
     pub fn json(&self) -> Value {
         let sections = NAMES.iter().zip(&self.sections);
         let mut all: serde_json::Map<String, Value> =
@@ -155,14 +156,14 @@ struct Rate {
 }
 
 impl Rate {
-    /// What a counter grew by in a second.
+    /// Returns the increase of a counter per second.
     fn of(&self, before: u64, now: u64) -> f64 {
         let grown = if now >= before { now - before } else { now };
         if self.seconds > 0.0 { grown as f64 / self.seconds } else { 0.0 }
     }
 }
 
-/// `12.3 M`.
+/// Formats a number: `12.3 M`.
 fn short(value: f64) -> String {
     let units = ["", " k", " M", " G", " T"];
     let mut unit = 0;
@@ -177,7 +178,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// A name, with its device's id in front where there are several.
+/// Returns a name, prefixed with its device's id if there are several devices.
 fn of_device(now: &AdminStats, device: u64, name: &str) -> String {
     if now.devices.len() > 1 { format!("{device}: {name}") } else { name.to_string() }
 }

@@ -1,7 +1,8 @@
-//! All outcomes of one packet as text: what they have in common once, and a branch for each where they part.
+//! All outcomes of one packet as text: a tree with common lines printed once and a branch where outcomes differ.
 //!
-//! Outcomes are lists of lines, each with the choices that led to it. Where lines differ, a branch is named after the choices that
-//! its outcomes share and the others do not; outcomes that no line tells apart (two members that do the same) share a branch.
+//! An outcome is a list of lines with the choices that led to it. Where lines differ, a branch is named after the
+//! choices that its outcomes share and others do not. Outcomes with equal lines (two members that do the same) share a
+//! branch.
 //!
 //! Tests: at the end of the file.
 
@@ -13,7 +14,7 @@ pub struct Outcome {
     pub lines: Vec<String>,
 }
 
-/// The tree, a line each.
+/// Returns the tree as text.
 pub fn render(outcomes: &[Outcome]) -> String {
     let all: Vec<_> = outcomes.iter().map(|outcome| (outcome, &outcome.lines[..])).collect();
     let mut text = String::new();
@@ -21,10 +22,10 @@ pub fn render(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// An outcome and those of its lines that are not printed yet.
+/// An outcome and its lines that are not printed yet.
 type Rest<'a> = (&'a Outcome, &'a [String]);
 
-/// Prints what outcomes have in common, then their branches; `known` are the choices that are named above.
+/// Prints the lines that outcomes have in common, then their branches; `known` are the choices that are named above.
 fn grow(outcomes: &[Rest], known: &[&String], indent: &str, text: &mut String) {
     let Some(((_, first), others)) = outcomes.split_first() else { return };
     let alike = |at: &usize| others.iter().all(|(_, lines)| lines.get(*at) == first.get(*at));
@@ -41,7 +42,7 @@ fn grow(outcomes: &[Rest], known: &[&String], indent: &str, text: &mut String) {
         }
     }
     if branches.len() < 2 {
-        // One, or some that nothing tells apart.
+        // A single outcome, or several with equal lines.
         return;
     }
     for (i, branch) in branches.iter().enumerate() {
@@ -51,7 +52,7 @@ fn grow(outcomes: &[Rest], known: &[&String], indent: &str, text: &mut String) {
         let mut named: Vec<&String> = shared.iter().copied().filter(|choice| !known.contains(choice)).collect();
         let mut separator = "; ";
         if named.is_empty() {
-            // They part further below, or nowhere.
+            // They differ further below, or nowhere.
             named = branch
                 .iter()
                 .flat_map(|(outcome, _)| &outcome.choices)

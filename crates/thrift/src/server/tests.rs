@@ -70,7 +70,7 @@ fn start(most: usize, patience: Duration) -> (Server, Arc<Empty>) {
     (Server::start(listener, services, (most, patience)).unwrap(), switch)
 }
 
-/// A call without arguments, or with these bytes of them, and the end of the struct.
+/// A call whose arguments have this encoding, and the end of the argument struct.
 fn call(name: &str, arguments: &[u8]) -> Vec<u8> {
     let length = (name.len() as u32).to_be_bytes();
     [&[0x80, 1, 0, 1][..], &length, name.as_bytes(), &[0, 0, 0, 9], arguments, &[0]].concat()
@@ -106,7 +106,7 @@ fn calls_are_answered_and_refusals_name_what_is_not_there() {
     assert!(text(&ask(&client, "other:x", &[])).contains("no service `other`"));
     assert!(text(&ask(&client, "simple_switch:set_all_egress_queue_depths", &[])).contains("argument 1"));
     assert!(text(&ask(&client, "standard:bm_get_config", &[])).contains("there is no device 1"));
-    // Two calls in one go.
+    // Two calls in one write.
     (&client).write_all(&[call(ELAPSED, &[]), call(ELAPSED, &[])].concat()).unwrap();
     let mut both = answer(&client);
     while both.len() < 2 * ask(&TcpStream::connect(server.address()).unwrap(), ELAPSED, &[]).len() {
@@ -117,7 +117,7 @@ fn calls_are_answered_and_refusals_name_what_is_not_there() {
     assert!(records[0].starts_with("simple_switch:set_all_egress_queue_depths  "), "{records:?}");
 }
 
-/// A field of an `i32`, or of an `i64`.
+/// The encoding of an `i32` or `i64` field.
 fn number(field: u8, value: i64, bytes: usize) -> Vec<u8> {
     let kind = if bytes == 4 { 8 } else { 10 };
     [&[kind, 0, field][..], &value.to_be_bytes()[8 - bytes..]].concat()
@@ -163,7 +163,7 @@ fn ports_are_kernel_interfaces_only() {
         let arguments = [name.as_slice(), &[8, 0, 2, 0, 0, 0, 5], &capture].concat();
         ask(&client, "standard:bm_dev_mgr_add_port", &arguments)
     };
-    // The method's exception with its code, 1.
+    // The method's exception with code 1.
     let refused = [12, 0, 1, 8, 0, 1, 0, 0, 0, 1, 0, 0];
     for interface in ["pcap:/etc/passwd", "../x", "vhost:/tmp/x", "veth0,mtu=9000", "", "averyveryverylongname"] {
         assert!(add(interface, "").ends_with(&refused), "{interface}");
@@ -198,7 +198,7 @@ fn what_is_no_call_ends_its_connection_and_no_other() {
         client.write_all(hostile).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut rest = Vec::new();
-        // Closed, or reset because not all was read.
+        // Closed, or reset because some input was not read.
         let _ = client.read_to_end(&mut rest);
         assert!(rest.is_empty());
     }
@@ -220,7 +220,7 @@ fn a_call_that_does_not_come_whole_ends_and_silence_between_calls_does_not() {
 #[test]
 fn the_longest_silent_connection_gives_its_place() {
     let (server, _) = start(2, PATIENCE);
-    // An answer is there a moment before its connection counts as silent.
+    // An answer may arrive shortly before its connection counts as idle.
     let ask = |client: &TcpStream| {
         let bytes = ask(client, ELAPSED, &[]);
         while server.places.in_use() != 0 {
@@ -240,14 +240,14 @@ fn the_longest_silent_connection_gives_its_place() {
     assert!(!ask(&first).is_empty());
 }
 
-/// Whoever begins calls and does not end them has no place for that.
+/// Clients that begin calls without completing them do not keep places.
 #[test]
 fn half_calls_keep_nobody_out() {
     let (server, _) = start(4, PATIENCE);
     for _ in 0..3 {
         let half: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
         for mut stream in &half {
-            // It may have lost its place already.
+            // The connection may have been evicted already.
             let _ = stream.write_all(&call(ELAPSED, &[])[..1]);
         }
         assert!(!ask(&TcpStream::connect(server.address()).unwrap(), ELAPSED, &[]).is_empty());

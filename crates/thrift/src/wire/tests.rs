@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A request as a client writes it.
+/// A call as encoded by a client.
 fn call(name: &str, arguments: &Value) -> Vec<u8> {
     request(&Call { name: name.to_string(), sequence: 7, oneway: false, arguments: arguments.clone() }).unwrap()
 }
@@ -43,7 +43,7 @@ fn what_a_client_writes_is_read_and_every_cut_is_an_error() {
 
 #[test]
 fn lengths_that_say_more_than_there_is_take_no_memory() {
-    // The type of an argument, its number, then a length of 2 GiB.
+    // The type of an argument, its number, and a length of 2 GiB.
     let mut bytes = call("standard:bm_load_new_config", &Value::Struct(vec![]));
     bytes.pop();
     let with = |tail: &[u8]| [bytes.as_slice(), tail].concat();
@@ -51,9 +51,9 @@ fn lengths_that_say_more_than_there_is_take_no_memory() {
         let text = refusal(&with(&[11, 0, 1, 0x7f, 0xff, 0xff, 0xff]));
         assert!(text.contains("2147483647 bytes"), "{text}");
         assert!(read(&with(&[11, 0, 1, 0xff, 0xff, 0xff, 0xff])).is_err());
-        // Within the bound, but not there.
+        // Within the limit, but more than there is.
         assert!(read(&with(&[11, 0, 1, 0, 0xf0, 0, 0])).is_err());
-        // A list of 2^31 - 1 structs, and one of texts.
+        // A list of 2^31 - 1 structs, and one of strings.
         assert!(read(&with(&[15, 0, 1, 12, 0x7f, 0xff, 0xff, 0xff])).is_err());
         assert!(read(&with(&[15, 0, 1, 11, 0x7f, 0xff, 0xff, 0xff])).is_err());
         assert!(read(&with(&[15, 0, 1, 12, 0xff, 0xff, 0xff, 0xff])).is_err());
@@ -61,11 +61,11 @@ fn lengths_that_say_more_than_there_is_take_no_memory() {
     assert!(peak < 1 << 20, "{peak} bytes");
     // The name of the method.
     assert!(read(&[0x80, 1, 0, 1, 0x7f, 0xff, 0xff, 0xff]).is_err());
-    // A web browser's request.
+    // An HTTP request.
     assert!(read(b"POST / HTTP/1.1\r\n\r\n").is_err());
 }
 
-/// The most bytes that the process had more than before, which other tests of this process add to.
+/// The growth of the process's resident memory in bytes, which includes that of other tests in this process.
 fn peak_of(f: impl FnOnce()) -> usize {
     let resident = || {
         let text = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -148,7 +148,7 @@ fn answers_of_all_kinds_have_a_bound() {
     let refused = of(ANSWER_BYTES_MAX - 3);
     assert!(refused.len() < 1000);
     assert!(String::from_utf8_lossy(&refused).contains("the answer has more than 32 MiB"));
-    // So it is with many texts, none of which is long.
+    // The same with many texts, none of which is long.
     let many = Value::List(vec![Value::Struct(vec![(1, Value::Bytes(vec![0; 1 << 20]))]); 33]);
     assert!(answer("m", 1, Outcome::Result(Some(many))).unwrap().len() < 1000);
     let mut text = Bounded::default();

@@ -1,23 +1,23 @@
-//! Whole conditions of programs from source: the interpreter tells the parts that `&&` and `||` join one by one, as far as they are evaluated,
-//! and bmv2 tells the condition of an `if` when its value is known.
+//! Values of whole conditions, for programs from source: the interpreter reports the operands of `&&` and `||` one by
+//! one, as far as they are evaluated, while bmv2 logs the condition of an `if` once its value is known.
 //!
-//! The condition is found in the source text around a part. Its operators and parentheses are read again; parts that were not
-//! evaluated have no value, and need none.
+//! The condition is found in the source text around an operand. Its operators and parentheses are parsed again;
+//! operands that were not evaluated have no value, and none is needed (short-circuit evaluation).
 //!
 //! Tests: below.
 
 use base::{SourceMap, Span};
 
-/// The condition of an `if`, of which some parts have been evaluated.
+/// The condition of an `if`, some of whose operands have been evaluated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Whole {
-    /// All of it, without the parentheses.
+    /// The whole condition, without its parentheses.
     pub span: Span,
     parts: Vec<(Span, bool)>,
 }
 
 impl Whole {
-    /// The condition that a part belongs to; `None` if it is in no `if`.
+    /// Returns the condition that an operand belongs to; `None` outside an `if`.
     pub fn around(sources: &SourceMap, part: Span) -> Option<Whole> {
         let text = &sources.get(part.file)?.text;
         let bytes = text.as_bytes();
@@ -49,7 +49,7 @@ impl Whole {
         (part.end <= span.end).then(|| Whole { span, parts: Vec::new() })
     }
 
-    /// Takes the value of a part; the value of the condition, once it is known.
+    /// Adds the value of an operand; returns the value of the condition once it is known.
     pub fn take(&mut self, sources: &SourceMap, part: Span, value: bool) -> Option<bool> {
         self.parts.push((part, value));
         let text = &sources.get(self.span.file)?.text;
@@ -75,7 +75,7 @@ struct Reader<'a> {
     parts: &'a [(Span, bool)],
 }
 
-/// What cannot be read, and what has no value.
+/// A value: the outer `None` is a parse error, the inner one an operand that was not evaluated.
 type Value = Option<Option<bool>>;
 
 impl Reader<'_> {
@@ -130,7 +130,7 @@ impl Reader<'_> {
         }
         if self.takes(b"(") {
             let inner = self.any();
-            // Parentheses of arithmetic have something else behind them.
+            // After parentheses of an arithmetic operand another operator follows.
             if let Some(value) = inner
                 && self.takes(b")")
                 && self.ends()
@@ -142,14 +142,14 @@ impl Reader<'_> {
         self.skip()
     }
 
-    /// Whether a part ends here.
+    /// Whether an operand ends here.
     fn ends(&mut self) -> bool {
         self.space();
         let rest = self.text.get(self.at..).unwrap_or_default();
         rest.is_empty() || [&b"&&"[..], b"||", b")"].iter().any(|after| rest.starts_with(after))
     }
 
-    /// Steps over a part that has no value.
+    /// Skips an operand that has no value.
     fn skip(&mut self) -> Value {
         let mut depth = 0usize;
         let begin = self.at;
@@ -172,7 +172,8 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
-    /// Evaluates the parts in this order; the condition's text and value, and after how many parts.
+    /// Evaluates the operands in this order. Returns the condition's text and value, and after how many operands it was
+    /// known.
     fn value(text: &str, parts: &[(&str, bool)]) -> Option<(String, bool, usize)> {
         let mut sources = SourceMap::new();
         let file = sources.add("x.p4", text);

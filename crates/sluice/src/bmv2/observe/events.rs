@@ -1,17 +1,18 @@
-//! bmv2's event stream (`--nanolog`): a message of nanomsg for each step of a packet, with ids instead of names.
+//! bmv2's event stream (`--nanolog`): a nanomsg message for each step of a packet, with ids instead of names.
 //!
-//! Messages are in the machine's byte order and have no gaps:
+//! Messages are in the machine's byte order, without padding; sizes are in bytes:
 //!
 //! ```text
 //!   type (4)  device (8)  context (4)  signature (8)  packet (8)  copy (8)        then one or two numbers of 4 bytes
 //! ```
 //!
-//! The signature is XXH64 of the frame as it was received; numbers of packets and copies are those of the log. A condition's result is 1
+//! The signature is XXH64 of the frame as received; packet and copy numbers are those of the log. A condition's result
+//! is 1
 //! if it holds.
 //!
 //! Source: `event_logger.cpp` and `nanomsg_client.py` of behavioral-model. Tests: below, `tests/py/test_bmv2_events.py`.
 
-/// Types of messages.
+/// Message types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub enum EventKind {
@@ -37,13 +38,13 @@ pub enum EventKind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
     pub kind: EventKind,
-    /// Which copy of the packet.
+    /// The number of the packet's copy.
     pub copy: u64,
-    /// The port or ids, and a result.
+    /// The port or ids, and the result of a condition.
     pub numbers: Vec<i32>,
 }
 
-/// What the messages of one packet begin with.
+/// The common part of the messages about one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Subject {
     pub device: u64,
@@ -52,7 +53,7 @@ pub struct Subject {
 }
 
 impl Event {
-    /// The message.
+    /// Encodes the message.
     pub fn message(&self, subject: Subject) -> Vec<u8> {
         const CONTEXT: i32 = 0;
         let mut message = (self.kind as i32).to_ne_bytes().to_vec();
@@ -64,13 +65,13 @@ impl Event {
     }
 }
 
-/// The message about another program.
+/// Returns the message that another program runs.
 pub fn config_change(device: u64) -> Vec<u8> {
     let event = Event { kind: EventKind::ConfigChange, copy: 0, numbers: Vec::new() };
     event.message(Subject { device, ..Subject::default() })
 }
 
-/// What the messages call a frame.
+/// Returns the signature of a frame.
 pub fn signature(frame: &[u8]) -> u64 {
     interp::hash::hash(ir::HashAlgorithm::Xxh64, &base::Bits::zero(0), frame).unwrap_or_default()
 }

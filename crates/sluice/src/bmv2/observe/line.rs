@@ -1,8 +1,8 @@
-//! A line of bmv2's log.
+//! A line in the format of bmv2's log.
 
 use std::time::SystemTime;
 
-/// A line; it is about a copy of a packet, or about none.
+/// A line about a copy of a packet, or about the switch.
 pub struct Line {
     level: char,
     text: String,
@@ -34,23 +34,23 @@ impl Line {
         Line::new('E', text)
     }
 
-    /// Of a copy, unless it is the switch's.
+    /// Sets the number of the packet's copy, unless the line is about the switch.
     pub fn of_copy(self, copy: u64) -> Line {
         Line { copy: self.copy.map(|_| copy), ..self }
     }
 
-    /// Without the number of a packet.
+    /// Makes it a line about the switch, without packet numbers.
     pub fn of_switch(self) -> Line {
         Line { copy: None, ..self }
     }
 
-    /// What it says.
+    /// Returns level and text.
     #[cfg(test)]
     pub fn said(&self) -> String {
         format!("{} {}", self.level, self.text)
     }
 
-    /// As bmv2 writes it; packets are counted from 0.
+    /// Returns the line in bmv2's format; packets are counted from 0.
     pub fn text(&self, packet: u64) -> String {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (seconds, ms) = (now.as_secs() % 86_400, now.subsec_millis());

@@ -1,5 +1,5 @@
-//! The thread that tells packets: each received frame is run again by the interpreter, and what it did becomes lines of the log and
-//! messages of the event stream.
+//! The thread of the packet log: the interpreter runs each received frame again, and its steps become lines of the log
+//! and messages of the event stream.
 //!
 //! Tests: `tests/py/test_bmv2.py`, `tests/py/test_bmv2_events.py`.
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// The switch whose packets are told.
+/// The switch whose packets are logged.
 pub(super) struct Source {
     pub switch: Arc<Switch>,
     pub handle: Arc<Handle>,
@@ -32,37 +32,41 @@ pub(super) struct Source {
 }
 
 impl Source {
+    /// Taps the device's received frames, and with `sent` those that it sends.
+    ///
+    /// # Errors
+    /// If the switch refuses the tap.
     pub fn tap(&self, sent: bool) -> Result<Tapped, SwitchError> {
         self.switch.tap(TapConfig { device: Some(self.device), received_only: !sent, ..TapConfig::default() })
     }
 }
 
-/// What is told.
+/// The outputs and state of the thread.
 pub(super) struct PacketLog {
     pub source: Source,
-    /// Lines, what they show of the program, and how many bytes of frames.
+    /// Where lines are written; whether they show the program's steps, and how many bytes of each frame.
     pub out: Option<Box<dyn Write + Send>>,
     pub steps: bool,
     pub bytes: usize,
-    /// Events.
+    /// Where events are published.
     pub publisher: Option<Publisher>,
-    /// For the program that runs.
+    /// The running program, with its tracer if it can be traced.
     pub program: Option<(Arc<Pipeline>, Option<Traced>)>,
     pub count: u64,
 }
 
-/// A program that can be told.
+/// A program that can be traced and narrated.
 pub(super) struct Traced {
     tracer: Tracer,
     narrator: Narrator,
 }
 
 impl PacketLog {
-    /// `tapped` is there from the first packet on if lines are written.
+    /// Runs until `stop` is set. If lines are written, `tapped` receives frames from the first packet on.
     pub(super) fn write_all(mut self, mut tapped: Option<Tapped>, stop: &AtomicBool) {
         let mut lost = 0;
         while !stop.load(Ordering::Relaxed) {
-            // Nobody pays for a stream that nobody reads.
+            // Without a log file and subscribers, workers do not copy frames.
             let wanted = self.out.is_some() || self.publisher.as_ref().is_some_and(Publisher::is_heard);
             if !wanted || tapped.is_none() {
                 (tapped, lost) = (wanted.then(|| self.source.tap(self.shows_sent()).ok()).flatten(), 0);
@@ -99,7 +103,7 @@ impl PacketLog {
         }
     }
 
-    /// Whether frames that are sent are told: what is done says where frames go, so that is for their bytes.
+    /// Whether sent frames are logged. Steps show already where frames go, so this is for their bytes.
     pub(super) fn shows_sent(&self) -> bool {
         self.out.is_some() && self.bytes > 0
     }
@@ -134,11 +138,11 @@ impl PacketLog {
         }
     }
 
-    /// False if that is not possible.
+    /// Writes lines; false if that fails.
     fn write(&mut self, lines: &[Line]) -> bool {
         let Some(out) = &mut self.out else { return true };
         let text: String = lines.iter().map(|line| line.text(self.count.saturating_sub(1))).collect();
-        // Names in it do not steer a terminal.
+        // Escape control characters, so that names cannot control a terminal.
         let text = crate::output::visible(&text);
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
     }
@@ -181,7 +185,7 @@ impl PacketLog {
         })
     }
 
-    /// Makes a tracer if another program runs than before; true if one did before.
+    /// Makes a tracer if the running program has changed. Returns true if it has replaced another one.
     fn follow_program(&mut self) -> bool {
         let Some(pipeline) = self.source.switch.pipeline_of(self.source.device) else {
             return self.program.take().is_some();
@@ -201,7 +205,7 @@ impl PacketLog {
         let program = (config.name.as_str(), config.device_config.as_slice());
         let filter = PacketFilter::compile("")?;
         let tracer = Tracer::new((&**compiler, options), Arc::clone(pipeline), program, "", filter, switch.now_us())?;
-        // A description is made only for ids of events.
+        // For a program from source, the description is made only if events need its ids.
         let is_json = frontend::form::text(program.1).is_ok_and(|text| text.trim_start().starts_with('{'));
         let json = (is_json || self.publisher.is_some())
             .then(|| config::json(compiler, options, program.0, program.1).ok())

@@ -1,7 +1,7 @@
-//! Ids of a program's objects, as bmv2's JSON gives them: what events are about, and what some lines of the log say.
+//! Ids of a program's objects, as assigned by bmv2's JSON: events refer to them, and so do some lines of the log.
 //!
-//! A program from source has the ids of its description (`bmv2::describe`). Conditions and checksums are not described; they are
-//! counted in the order of the program, checksums that are updated first.
+//! A program from source has the ids of its description (`bmv2::describe`). The description omits conditions and
+//! checksums; these are numbered in program order, updated checksums first.
 //!
 //! Tests: below.
 
@@ -9,7 +9,7 @@ use ir::{Mark, Op, Program};
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// What has ids of its own.
+/// The kinds of objects, each with ids of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     Header,
@@ -28,15 +28,15 @@ pub enum Kind {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Numbers {
     ids: HashMap<(Kind, String), i32>,
-    /// By table and action: an action has an id for each table that lists it.
+    /// Ids of actions by table and action: an action has a different id in each table that lists it.
     actions: HashMap<(String, String), i32>,
 }
 
-/// An id that nothing has.
+/// The id of an unknown object.
 pub const NONE: i32 = -1;
 
 impl Numbers {
-    /// Of a program and its JSON, if that is known.
+    /// Returns the ids of a program, from its JSON if there is one.
     pub fn new(json: Option<&Value>, program: &Program) -> Numbers {
         let mut numbers = Numbers::default();
         if let Some(json) = json {
@@ -83,7 +83,7 @@ impl Numbers {
         }
     }
 
-    /// Gives ids to what has none.
+    /// Assigns ids to checksums and digests that have none.
     fn count(&mut self, program: &Program) {
         let marks = || {
             let insts = program.stages.iter().flat_map(|s| &s.blocks).flat_map(|b| &b.insts);
@@ -102,7 +102,7 @@ impl Numbers {
         }
     }
 
-    /// The id of an object, which gets one if it has none.
+    /// Returns the id of an object; assigns the next free one if it has none.
     pub fn add(&mut self, kind: Kind, name: &str) -> i32 {
         if let Some(id) = self.find(kind, name) {
             return id;
@@ -113,17 +113,17 @@ impl Numbers {
         id
     }
 
-    /// The id of an object, if it has one.
+    /// Returns the id of an object, if it has one.
     pub fn find(&self, kind: Kind, name: &str) -> Option<i32> {
         self.ids.get(&(kind, name.to_string())).copied()
     }
 
-    /// The id of an object, or [`NONE`].
+    /// Returns the id of an object, or [`NONE`].
     pub fn of(&self, kind: Kind, name: &str) -> i32 {
         self.find(kind, name).unwrap_or(NONE)
     }
 
-    /// The id of a table's action.
+    /// Returns the id of a table's action.
     pub fn action(&self, table: &str, action: &str) -> i32 {
         let listed = self.actions.get(&(table.to_string(), action.to_string())).copied();
         listed.unwrap_or_else(|| self.of(Kind::Action, action))

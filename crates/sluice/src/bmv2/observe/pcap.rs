@@ -1,4 +1,4 @@
-//! `--pcap`: two files for each port, of what it receives and sends.
+//! `--pcap`: two files for each port, one for received frames and one for sent ones.
 //!
 //! Threads: one. Tests: below, `tests/py/test_bmv2.py`.
 
@@ -12,14 +12,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const SNAP_LENGTH: u32 = 65_535;
-/// Bytes of a file's buffer: what the disk is behind.
+/// The size of a file's buffer, in bytes: the most that is not written yet.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Two files for each port, by its name.
+/// The files of all ports.
 pub(super) struct PcapFiles {
     folder: PathBuf,
     files: BTreeMap<(u32, bool), Option<BufWriter<File>>>,
-    /// A problem was told.
+    /// Whether a problem has been reported.
     failed: bool,
 }
 
@@ -51,7 +51,7 @@ impl PcapFiles {
         }
     }
 
-    /// Makes the files of ports that have none yet, so that there are files also where nothing passes.
+    /// Creates the missing files of all ports, so that a port without traffic has files too.
     fn make(&mut self, switch: &Switch) {
         for port in switch.ports() {
             for sent in [false, true] {
@@ -85,7 +85,7 @@ impl PcapFiles {
         }
     }
 
-    /// A full disk is told once.
+    /// Reports a problem, such as a full disk, once.
     fn tell(&mut self, problem: &str) {
         if !self.failed {
             tracing::error!("--pcap: {problem}");
@@ -94,7 +94,7 @@ impl PcapFiles {
     }
 }
 
-/// The beginning of a pcap file of Ethernet frames with microseconds, in this machine's order of bytes.
+/// Returns the header of a pcap file: Ethernet, microseconds, this machine's byte order.
 fn file_header() -> Vec<u8> {
     const MAGIC: u32 = 0xa1b2_c3d4;
     const VERSION: [u16; 2] = [2, 4];
@@ -105,13 +105,14 @@ fn file_header() -> Vec<u8> {
     bytes
 }
 
-/// What stands before a frame in a file.
+/// Returns the record header of a frame.
 fn record_header(frame: &TappedFrame) -> Vec<u8> {
     let fields = [frame.time.as_secs() as u32, frame.time.subsec_micros(), frame.data.len() as u32, frame.length];
     fields.into_iter().flat_map(u32::to_ne_bytes).collect()
 }
 
-/// `s1-eth1_in.pcap`; a name is one of a file in the folder, whatever is in it.
+/// Returns a file's name, `s1-eth1_in.pcap`. Other characters are replaced, so that a port's name cannot leave the
+/// folder.
 fn file_name(port: &str, sent: bool) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     let name: String = port.chars().map(plain).collect();

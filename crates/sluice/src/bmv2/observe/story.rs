@@ -1,19 +1,20 @@
-//! What a program did with one packet, as bmv2 tells it: lines of its log and messages of its event stream, in order, made of the
-//! interpreter's traces.
+//! Narrates what a program did with one packet in bmv2's terms: converts the interpreter's traces into lines of bmv2's
+//! log and messages of its event stream, in order.
 //!
 //! ```text
 //!   traces of all runs ─▶ Narrator::tell ─▶ Story: lines, events
 //!                            └ Run: one packet or copy between two replication points
 //! ```
 //!
-//! What bmv2 does behind the parser and before the deparser is part of them there: checksums. What it does between the pipelines is told
-//! where the glue's stages begin (`ingress_end`, `egress_end`, `deparse_end` of `lower::simple_switch`).
+//! Checksums, which bmv2 handles after the parser and before the deparser, are narrated as parts of these. What bmv2
+//! does between pipelines is narrated where the glue stages begin (`ingress_end`, `egress_end`, `deparse_end` of
+//! `lower::simple_switch`).
 //!
-//! Copies have numbers in the order in which they are run here, which is not always that of bmv2. The tables that p4c makes of
-//! statements outside of actions are told of its JSON; source has the statements only.
+//! Copies are numbered in the order in which they run here, which is not always bmv2's. p4c makes tables of statements
+//! outside actions; these are narrated for programs in JSON, while programs from source have the statements only.
 //!
-//! `blocks.rs` tells parts of bmv2 and what is between them, `sets.rs` where values that parsers assign come from, `pipeline.rs` what
-//! happens in a pipeline.
+//! `blocks.rs` narrates the parts of bmv2 and the steps between them, `pipeline.rs` the steps within a pipeline;
+//! `sets.rs` finds the origin of the values that parsers assign.
 //!
 //! Tests: `tests.rs` beside this; `tests/py/test_bmv2.py`.
 
@@ -36,7 +37,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use thrift_service::Mirrored;
 
-/// Told of one packet.
+/// The narration of one packet.
 #[derive(Default)]
 pub struct Story {
     /// Lines of the log.
@@ -45,13 +46,13 @@ pub struct Story {
     pub events: Vec<Message>,
 }
 
-/// The handle of a table's entry, if it has one.
+/// Looks up the handle of a table's entry.
 pub type HandleOf<'a> = &'a dyn Fn(&str, &TableEntry) -> Option<i32>;
 
-/// What a session mirrors to that thrift made; `None` for others.
+/// Looks up the destination of a mirroring session that was created by thrift; `None` for other sessions.
 pub type MirroredOf<'a> = &'a dyn Fn(u32) -> Option<Mirrored>;
 
-/// What a stage is in bmv2.
+/// A stage's part in bmv2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     Parser,
@@ -64,26 +65,26 @@ enum Part {
     DeparseEnd,
 }
 
-/// What bmv2 calls its parser and deparser.
+/// bmv2's names of parser and deparser.
 const PARSER: &str = "parser";
 const DEPARSER: &str = "deparser";
 
-/// Tells the runs of packets through one program.
+/// Narrates runs of packets through one program.
 pub struct Narrator {
     parts: HashMap<String, Part>,
     drop_port: u64,
-    /// By the name of a slot.
+    /// Intrinsics by the name of their slot.
     intrinsics: HashMap<String, Intrinsic>,
-    /// Cells of counters, meters and registers, by name.
+    /// Kind and number of cells of counters, meters and registers, by name.
     sizes: HashMap<String, (&'static str, u64)>,
     headers: HashSet<String>,
     /// Headers that have a field of variable length.
     variable: HashSet<String>,
     sets: Sets,
     errors: Vec<String>,
-    /// Whether the program says itself what its conditions come to and where its statements begin, as JSON does.
+    /// Whether the IR has marks for the results of conditions and the beginnings of statements, as that of JSON has.
     says: bool,
-    /// Actions that say that they begin; those without statements do not.
+    /// Actions that have a mark at their beginning; those without statements have none.
     marked: HashSet<String>,
     numbers: Numbers,
 }
@@ -118,12 +119,13 @@ impl Narrator {
     }
 }
 
-/// A header's name. One whose fields keep their values while it is invalid is received into another one first.
+/// Returns a header's own name: a header whose fields keep their values while it is invalid is extracted into
+/// `NAME.$wire` first.
 fn plain(header: &str) -> &str {
     header.strip_suffix(".$wire").unwrap_or(header)
 }
 
-/// What the stages of a program are.
+/// Returns the part of each stage of a program, by the stage's name.
 fn parts(program: &Program) -> HashMap<String, Part> {
     let mut parts = HashMap::new();
     let glue = [
@@ -140,12 +142,12 @@ fn parts(program: &Program) -> HashMap<String, Part> {
     let stages: Vec<_> = entry.stages.iter().map(|id| &program.stages[id.index()]).collect();
     let mut ends = stages.iter().take_while(|s| s.name != "ingress_end").filter(|s| s.kind == StageKind::Control);
     let before: Vec<&str> = ends.by_ref().map(|s| s.name.as_str()).filter(|name| !glue.contains(name)).collect();
-    // The parser's checksums, then ingress.
+    // Verification of checksums, then ingress.
     if let Some((ingress, checks)) = before.split_last() {
         parts.insert((*ingress).to_string(), Part::Pipeline("ingress"));
         parts.extend(checks.iter().map(|name| ((*name).to_string(), Part::Verify)));
     }
-    // An entry whose packets are handed on at the end of ingress goes on at another one.
+    // If packets pass to another entry point at the end of ingress, egress is there.
     let rest: Vec<_> = match program.entry(EntryKind::Egress) {
         Some(entry) => entry.stages.iter().map(|id| &program.stages[id.index()]).collect(),
         None => stages.iter().copied().skip_while(|s| s.name != "ingress_end").collect(),
@@ -168,19 +170,19 @@ fn parts(program: &Program) -> HashMap<String, Part> {
     parts
 }
 
-/// What is told of one packet: its runs, the frames that are sent, and why others are not.
+/// The input of a narration: a packet's runs, sent frames and reasons of drops, with what is needed to interpret them.
 pub struct Told<'a> {
     pub runs: &'a crate::live::Runs,
     pub sources: &'a SourceMap,
     pub replication: &'a Replication,
     pub handle_of: HandleOf<'a>,
     pub mirrored: MirroredOf<'a>,
-    /// The port that it came by.
+    /// The port that received the packet.
     pub port: u32,
 }
 
 impl Narrator {
-    /// Tells the runs of a packet.
+    /// Narrates the runs of a packet.
     pub fn tell(&mut self, told: &Told<'_>) -> Story {
         let (runs, sent, dropped) = told.runs;
         let mut story = Story::default();
@@ -213,19 +215,19 @@ impl Narrator {
         let rest: Vec<_> = sent.into_iter().flatten().collect();
         let mut run = Run::new(self, told, &mut story, 0);
         rest.into_iter().for_each(|frame| run.transmit(Some(frame)));
-        // Those at the ends of pipelines were told there.
+        // Drops at the ends of pipelines have been narrated there.
         let others = dropped.iter().filter(|why| !["ingress drop", "egress drop"].contains(&why.as_str()));
         others.for_each(|why| run.debug(format!("Dropping packet: {why}")));
         story
     }
 }
 
-/// Numbers of copies.
+/// The numbering of copies.
 #[derive(Default)]
 struct Copies {
     last: u64,
     begun: bool,
-    /// Those whose packet itself goes on at egress, and at the deparser.
+    /// Copies whose packet itself continues at egress, and at the deparser; these keep their number.
     to_egress: Vec<u64>,
     to_deparser: Vec<u64>,
 }
@@ -257,11 +259,11 @@ impl Copies {
     }
 }
 
-/// What a packet asks for.
+/// What a packet requests of the switch by intrinsic metadata.
 #[derive(Clone, Default)]
 struct Wanted {
     values: HashMap<Intrinsic, u64>,
-    /// The last glue that it went through, and whether it goes on from there by itself.
+    /// The last glue stage that it went through, and whether the packet itself continues after it.
     ended: Option<Part>,
     goes_on: bool,
 }
@@ -272,7 +274,7 @@ impl Wanted {
     }
 }
 
-/// A checksum that has begun.
+/// A checksum in progress.
 struct Checking {
     name: String,
     update: bool,
@@ -281,7 +283,7 @@ struct Checking {
     verified: Option<(Bits, Bits)>,
 }
 
-/// One run.
+/// The narration of one run.
 struct Run<'a> {
     narrator: &'a mut Narrator,
     told: &'a Told<'a>,
@@ -290,14 +292,14 @@ struct Run<'a> {
     open: Option<Part>,
     wanted: Wanted,
     checking: Option<Checking>,
-    /// The parser's state, whether it chose where to go, and bits that were parsed.
+    /// The parser's state, and whether it has selected a transition.
     state: Option<String>,
     chose: bool,
-    /// Which of its assignments was told last.
+    /// The last narrated assignment of the state.
     set: Option<(Span, usize)>,
     parsed_bits: u64,
     failed: bool,
-    /// The statement and table that were told last.
+    /// The statement and table that were narrated last.
     statement: Option<Span>,
     table: String,
     /// A condition whose value is not known yet.
@@ -374,7 +376,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Remembers what a packet asks for.
+    /// Records a change of intrinsic metadata.
     fn note(&mut self, event: &Event) {
         if let Event::Change { slot, new, .. } = event
             && let Some(which) = self.narrator.intrinsics.get(slot)
@@ -386,19 +388,19 @@ impl<'a> Run<'a> {
     fn source(&self, span: Span) -> Option<(String, String)> {
         let (file, line) = self.told.sources.origin(span)?;
         let words: Vec<&str> = self.told.sources.text(span)?.split_whitespace().collect();
-        // `<p4lib/x.p4>` comes with the compiler.
+        // Embedded files have names such as `<p4lib/x.p4>`.
         let file = file.trim_matches(['<', '>']);
         let file = Path::new(file).file_name().map_or(file.into(), |name| name.to_string_lossy());
         (!words.is_empty()).then(|| (format!("{file}({line})"), words.join(" ").trim_end_matches(';').to_string()))
     }
 
-    /// `basic.p4(99) ` for what has a place.
+    /// Returns the prefix of a position, `basic.p4(99) `; empty without one.
     fn place(&self, span: Span) -> String {
         self.source(span).map_or_else(String::new, |(place, _)| place + " ")
     }
 }
 
-/// All digits of a value's bytes.
+/// Returns the value's bytes in hexadecimal, leading zeros included.
 fn plain_hex(value: &Bits) -> String {
     value.to_bytes_be().iter().map(|byte| format!("{byte:02x}")).collect()
 }

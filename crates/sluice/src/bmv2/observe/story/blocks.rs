@@ -1,4 +1,4 @@
-//! What is told of parts of bmv2: where they begin and end, the parser with its checksums, the deparser with its own, and copies.
+//! Narrates the parts of bmv2: their beginnings and ends, the parser and deparser with their checksums, and copies.
 
 use super::super::events::EventKind;
 use super::super::line::Line;
@@ -10,16 +10,16 @@ use datapath::replication::Replica;
 use interp::trace::{Event, TraceStep, Use};
 use ir::Intrinsic;
 
-/// bmv2 gives a clone session of P4Runtime a multicast group of its own, whose id is this and the session's.
+/// bmv2 implements a clone session of P4Runtime by a multicast group, whose id is this plus the session's.
 const P4RUNTIME_GROUPS: u32 = 1 << 15;
 
-/// From one part to the next.
+/// The steps between parts.
 impl Run<'_> {
     pub(super) fn enter(&mut self, stage: &str) {
         self.end_checksum();
         let Some(part) = self.narrator.parts.get(stage).copied() else { return };
         match (self.open, part) {
-            // Parts of the one that is open.
+            // Stages that belong to the current part.
             (Some(Part::Parser), Part::Verify) => return self.end_states(),
             (Some(Part::Compute), Part::Deparser) => {
                 self.open = Some(Part::Deparser);
@@ -57,7 +57,7 @@ impl Run<'_> {
         }
     }
 
-    /// Ends the part that is open.
+    /// Ends the current part.
     pub(super) fn close(&mut self) {
         self.end_checksum();
         match self.open.take() {
@@ -195,14 +195,14 @@ impl Run<'_> {
                 self.set = None;
                 self.debug(format!("Parser '{PARSER}' entering state '{name}'"));
             }
-            // Where a stack of headers goes on is no choice of the program's.
+            // A switch on a `$` slot, such as a stack's index, is not the program's `select`.
             Event::Select { on, .. } if on.contains('$') => {}
             Event::Select { value, .. } => {
                 self.chose = true;
                 let state = self.state.clone().unwrap_or_default();
                 self.debug(format!("Parser state '{state}': key is {}", plain_hex(value)));
             }
-            // Others are checks that the compiler has made.
+            // Conditions without a target are checks that the compiler has added.
             Event::Condition { to, .. } if !to.is_empty() => self.chose = true,
             Event::Extract { header, offset, fields } => {
                 let bits: u64 = fields.iter().map(|(_, value)| u64::from(value.width())).sum();
@@ -223,7 +223,7 @@ impl Run<'_> {
                 self.note(&step.event);
                 if self.narrator.intrinsics.get(slot) == Some(&Intrinsic::ParserError) {
                     let error = self.narrator.errors.get(new.to_u64().unwrap_or(0) as usize).cloned();
-                    // In JSON, what is no error may have another value than 0.
+                    // In JSON, the absence of an error may have a value other than 0.
                     if let Some(error) = error.filter(|error| !["NoError", "no error"].contains(&error.as_str())) {
                         self.exception(&error);
                     }
@@ -259,7 +259,7 @@ impl Run<'_> {
         });
     }
 
-    /// A header's name in bmv2: without that of the struct that it is in.
+    /// Returns a header's name in bmv2: without the name of the enclosing struct.
     fn instance(&self, header: &str) -> String {
         match header.split_once('.') {
             Some((_, name)) if self.narrator.numbers.find(Kind::Header, header).is_none() => name.to_string(),
@@ -267,13 +267,13 @@ impl Run<'_> {
         }
     }
 
-    /// Where the value comes from that the parser assigns.
+    /// Returns the origin of a value that the parser assigns.
     fn source_of(&mut self, span: Span, slot: &str, value: &Bits) -> Option<Source> {
         let state = self.state.as_deref().unwrap_or_default();
         self.narrator.sets.source(&mut self.set, (state, span), slot, value)
     }
 
-    /// A field's name in bmv2.
+    /// Returns a field's name in bmv2.
     fn field(&self, slot: &str) -> String {
         match slot.rsplit_once('.') {
             Some((header, field)) if self.narrator.headers.contains(header) => {
@@ -283,7 +283,7 @@ impl Run<'_> {
         }
     }
 
-    /// The parser's error; one is told.
+    /// Narrates a parser error; only the first of a run.
     fn exception(&mut self, error: &str) {
         if !self.failed {
             self.failed = true;

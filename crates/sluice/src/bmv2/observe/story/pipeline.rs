@@ -1,4 +1,4 @@
-//! What is told of a pipeline: conditions, tables, statements and externs.
+//! Narrates the steps of a pipeline: conditions, tables, statements and externs.
 
 use super::super::conditions::Whole;
 use super::super::events::EventKind;
@@ -14,7 +14,7 @@ impl Run<'_> {
     pub(super) fn pipeline_step(&mut self, step: &TraceStep) {
         self.note(&step.event);
         match &step.event {
-            // A variable that is declared without a value is zero in the IR.
+            // The IR sets a variable declared without a value to zero, which is no statement.
             Event::Change { old, new, .. } if old == new && !self.assigns(step.span) => {}
             Event::Change { .. } | Event::Valid { .. } => self.primitive(step.span),
             Event::Condition { value, .. } if !self.narrator.says => self.condition(step.span, *value),
@@ -74,7 +74,7 @@ impl Run<'_> {
         }
     }
 
-    /// An action begins.
+    /// Narrates the beginning of an action.
     fn action(&mut self, span: Span, name: &str) {
         let id = self.narrator.numbers.action(&self.table, name);
         self.event(EventKind::ActionExecute, vec![id]);
@@ -90,12 +90,12 @@ impl Run<'_> {
         self.trace(text);
     }
 
-    /// Whether a statement of the source is an assignment.
+    /// Whether the source text at a position is an assignment.
     fn assigns(&self, span: Span) -> bool {
         self.told.sources.text(span).is_some_and(|text| text.contains('='))
     }
 
-    /// One statement may change several slots.
+    /// Narrates a statement, once even if it changes several slots.
     fn primitive(&mut self, span: Span) {
         if self.narrator.says || self.statement.replace(span) == Some(span) {
             return;
@@ -105,7 +105,8 @@ impl Run<'_> {
         }
     }
 
-    /// A part of a condition of a program from source; conditions of JSON are told when all of their parts are known.
+    /// Narrates an operand of a condition, for programs from source; the condition follows once its value is known.
+    /// Conditions of JSON have marks instead.
     fn condition(&mut self, part: Span, value: bool) {
         let sources = self.told.sources;
         let Some(text) = interp::trace::condition_text(sources, part) else { return };
@@ -130,7 +131,7 @@ impl Run<'_> {
         self.trace(format!("{place}Condition \"{text}\" (node_{id}) is {value}"));
     }
 
-    /// A table is applied.
+    /// Narrates the beginning of a lookup.
     fn apply(&mut self, table: &str, keys: &[(String, Bits)]) {
         self.trace(format!("Applying table '{table}'"));
         let width = name_width(keys);
@@ -139,7 +140,7 @@ impl Run<'_> {
         self.debug(format!("Looking up key:\n{keys_text}"));
     }
 
-    /// Whether it was a hit, and with which entry.
+    /// Narrates a hit, with its entry, or a miss.
     fn found(&mut self, table: &str, keys: &[(String, Bits)], entry: Option<&str>, matched: Option<&TableEntry>) {
         let id = self.id(Kind::Table, table);
         let Some(matched) = matched else {
@@ -212,14 +213,14 @@ impl Run<'_> {
     }
 }
 
-/// The least width of the names of keys.
+/// The minimum width of key names, in characters.
 const NAME_WIDTH: usize = 20;
 
 fn name_width(keys: &[(String, Bits)]) -> usize {
     keys.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(NAME_WIDTH)
 }
 
-/// A part of an entry's key: its type in ten columns, and its values.
+/// Returns one field of an entry's key: its match kind, padded to ten columns, and its values.
 fn key_text(key: &KeyMatch) -> String {
     match key {
         KeyMatch::Exact(value) => format!("{:<10}{}", "EXACT", plain_hex(value)),

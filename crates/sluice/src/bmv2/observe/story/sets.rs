@@ -1,6 +1,7 @@
-//! Where the values come from that a parser assigns: what bmv2's lines `Parser set` say.
+//! The origin of the values that a parser assigns, for bmv2's lines `Parser set`.
 //!
-//! An assignment is found by its state, its place and its target, and by their order: operations of JSON have no places of their own.
+//! An assignment is identified by its state, position, target and order: operations of JSON have no positions of their
+//! own.
 //!
 //! Tests: `tests.rs` and `tests/json.rs` beside this.
 
@@ -9,22 +10,22 @@ use base::{Bits, Span};
 use ir::{Block, Inst, Mark, Op, Operand, Program, Slot, SlotKind, Stage, StageKind};
 use std::collections::{BTreeSet, HashMap};
 
-/// Where an assigned value comes from.
+/// The origin of an assigned value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
     Constant,
     Field(String),
-    /// In bits, from the cursor.
+    /// The packet, at an offset from the cursor; both in bits.
     Lookahead {
         offset: u32,
         width: u32,
     },
     Expression,
-    /// A header is received into another one: the copy is part of `extract`, which is told by itself.
+    /// The copy of a header that was extracted into another one: part of `extract`, which has its own line.
     Extracted,
 }
 
-/// All assignments of a program's parsers, by state and place, in order.
+/// All assignments of a program's parsers, by state and position, in order.
 pub struct Sets(HashMap<String, HashMap<Span, Vec<Set>>>);
 
 struct Set {
@@ -54,8 +55,8 @@ impl Sets {
         Sets(sets)
     }
 
-    /// Where this value comes from; `None` if no statement of the state assigns the slot there. `at` is where the last one was found, and is
-    /// forgotten when a state begins.
+    /// Returns the origin of a value; `None` if no statement of the state assigns the slot there. `at` is the position
+    /// of the last assignment found; the caller resets it when a state begins.
     pub fn source(
         &self,
         at: &mut Option<(Span, usize)>,
@@ -72,7 +73,7 @@ impl Sets {
     }
 }
 
-/// The state that begins with a block.
+/// Returns the state that begins with a block.
 fn state_of(block: &Block) -> Option<&str> {
     block
         .insts
@@ -80,7 +81,7 @@ fn state_of(block: &Block) -> Option<&str> {
         .find_map(|inst| if let Op::Mark(Mark::State(name)) = &inst.op { Some(name.as_str()) } else { None })
 }
 
-/// The blocks that a state can reach before another one begins, in the order in which they were made.
+/// Returns the blocks that a state can reach before another one begins, by index.
 fn blocks_of(stage: &Stage, start: usize) -> BTreeSet<usize> {
     let (mut found, mut waiting) = (BTreeSet::from([start]), vec![start]);
     while let Some(index) = waiting.pop() {
@@ -93,7 +94,7 @@ fn blocks_of(stage: &Stage, start: usize) -> BTreeSet<usize> {
     found
 }
 
-/// The assignment that an instruction is.
+/// Returns the assignment that an instruction performs, if it is one.
 fn set(program: &Program, inst: &Inst, ahead: &HashMap<SlotId, Source>) -> Option<Set> {
     let slot = |id: SlotId| &program.slots[id.index()];
     let target = match inst.op {
@@ -116,7 +117,8 @@ fn set(program: &Program, inst: &Inst, ahead: &HashMap<SlotId, Source>) -> Optio
     is_told(slot(target)).then(|| Set { target: slot(target).name.clone(), source, constant })
 }
 
-/// What an instruction assigns as it is; a field of a header is assigned only where the header is valid.
+/// Returns the operand that an instruction copies. An assignment to a header field is a `Select`, because it applies
+/// only if the header is valid.
 fn assigned(op: &Op, target: SlotId) -> Option<&Operand> {
     match op {
         Op::Mov { src, .. } => Some(src),
@@ -125,7 +127,7 @@ fn assigned(op: &Op, target: SlotId) -> Option<&Operand> {
     }
 }
 
-/// What the author of a program can assign by name.
+/// Whether a program's author can assign the slot by name.
 fn is_told(slot: &Slot) -> bool {
     matches!(slot.kind, SlotKind::Metadata | SlotKind::Field(_) | SlotKind::HeaderPart) && !slot.name.contains('$')
 }

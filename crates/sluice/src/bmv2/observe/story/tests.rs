@@ -1,5 +1,4 @@
-//! Each kind of line, from programs that do each kind of thing; the programs' lines in bmv2 are those of its source. `json.rs`: programs in
-//! bmv2's JSON.
+//! One test for each kind of line. The expected texts are taken from bmv2's source. `json.rs`: programs in bmv2's JSON.
 
 mod json;
 
@@ -13,13 +12,13 @@ use datapath::{EngineKind, Pipeline};
 use frontend::{Input, Options, Until};
 use std::sync::Arc;
 
-/// The place of a text in the program.
+/// Returns the position of a text in the program, as lines show it.
 fn place(text: &str) -> String {
     let line = SOURCE.lines().position(|line| line.contains(text)).unwrap_or_else(|| panic!("{text}"));
     format!("log.p4({})", line + 1)
 }
 
-/// Byte 0 of a frame says what is done with it.
+/// The program under test; byte 0 of a frame selects what it does.
 const SOURCE: &str = r#"#include <core.p4>
 #include <v1model.p4>
 header h_t { bit<8> kind; bit<8> key; bit<16> sum; }
@@ -146,7 +145,7 @@ struct Bench {
     pipeline: Arc<Pipeline>,
     tracer: Tracer,
     narrator: Narrator,
-    /// What session 7 mirrors to, if thrift made it.
+    /// The destination of session 7, if thrift created it.
     mirrored: Option<Mirrored>,
 }
 
@@ -176,7 +175,7 @@ impl Bench {
         self.story(frame).lines.iter().map(Line::said).collect()
     }
 
-    /// That a frame has these lines, in this order, among others.
+    /// Checks that a frame's lines include these, in this order.
     #[track_caller]
     fn check(&mut self, frame: &[u8], wanted: &[&str]) {
         let lines = self.lines(frame);
@@ -267,7 +266,7 @@ fn parsers() {
         &[22, 0, 0, 3, 1, 2],
         &[
             "D Parser 'parser' entering state 'sets'",
-            // It was 0 before.
+            // The field was 0 before.
             "D Parser set: setting field 'm.kept' to 0",
             "D Parser set: setting field 'm.hash' from lookahead (0, 16), new value is 258",
             "D Parser set: setting field 'm.draw' from expression, new value is 3",
@@ -361,7 +360,7 @@ fn statements_are_primitives_also_if_they_change_nothing() {
         &[14, 0x42, 0, 0],
         &[&format!("T {at} Primitive m.kept = 0"), &format!("T {at} Primitive m.seen = same")],
     );
-    // A declaration is none.
+    // A declaration is no statement.
     assert!(!bench.lines(&[14, 0x42, 0, 0]).iter().any(|line| line.contains("bit<8> same")));
 }
 
@@ -378,7 +377,7 @@ fn exits() {
 fn clones_to_groups() {
     let mut bench = bench(None);
     let begin = "D Cloning packet at ingress";
-    // Thrift's, to a group and a port.
+    // A session of thrift, with a group and a port.
     bench.mirrored = Some(Mirrored { group: Some(9), port: Some(4) });
     let group = [
         "D Cloning packet to MGID 9",
@@ -390,13 +389,13 @@ fn clones_to_groups() {
         &[4, 4, 0, 0],
         &[&[begin], &group[..], &["D Cloning packet to egress port 4", "D Egress port is 3"]].concat(),
     );
-    // To a group alone, and to one that is not there.
+    // With a group only, and with a group that does not exist.
     bench.mirrored = Some(Mirrored { group: Some(9), port: None });
     assert!(!bench.lines(&[4, 4, 0, 0]).iter().any(|line| line.contains("Cloning packet to egress port")));
     bench.mirrored = Some(Mirrored { group: Some(8), port: None });
     let missing = "W Replication requested for mgid 8, which is not known to the PRE";
     bench.check(&[9, 0x42, 0, 0], &["D Cloning packet at egress", "D Cloning packet to MGID 8", missing]);
-    // P4Runtime's.
+    // A session of P4Runtime.
     bench.mirrored = None;
     let own = [
         begin,
@@ -516,7 +515,7 @@ fn events_have_the_ids_of_the_description() {
     assert!(conditions.clone().count() > 3 && conditions.clone().all(|e| e.numbers.len() == 2 && e.numbers[0] >= 0));
     let misses = bench.story(&[0, 0, 0, 0]).events;
     assert!(misses.iter().any(|e| e.kind == EventKind::TableMiss && e.numbers == [plain]));
-    // A stack of headers has an id, too.
+    // A header stack has an id, too.
     let lines = bench.lines(&[20, 0, 0, 0, 7]);
     let stack = format!(
         "D Extracting to header stack {}, next header is {}",

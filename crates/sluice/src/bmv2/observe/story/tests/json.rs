@@ -1,10 +1,10 @@
-//! Programs in bmv2's JSON: what is told of parts that source has not, or not by name.
+//! Programs in bmv2's JSON: the narration of parts that programs from source lack or do not name.
 
 use super::*;
 use serde_json::{Value, json};
 
-/// A program with a header `h` (`a`, `b` and `c`), a stack `s` of two, a register `r` and a counter `c` of four cells, and a table `t`
-/// whose default action `nop` drops.
+/// Returns a program with a header `h` (`a`, `b` and `c`), a stack `s` of two, a register `r` and a counter `c` of four
+/// cells each, and a table `t` with the default action `nop`, which drops.
 fn small() -> Value {
     serde_json::from_str(include_str!("../../../../../../difftest/src/fuzz/small.json")).unwrap()
 }
@@ -31,13 +31,13 @@ fn hex(value: &str) -> Value {
     json!({ "type": "hexstr", "value": value })
 }
 
-/// A primitive of a line of the source.
+/// Returns a primitive with its source position.
 fn call(op: &str, parameters: Value, line: u32, text: &str) -> Value {
     let source = json!({ "filename": "small.p4", "line": line, "column": 8, "source_fragment": text });
     json!({ "op": op, "parameters": parameters, "source_info": source })
 }
 
-/// The small program with these primitives in a hidden table `tbl_act` in front of `t`.
+/// Returns the small program with these primitives in a hidden table `tbl_act` before `t`.
 fn doing(primitives: Value) -> Value {
     let mut json = small();
     let action = json!({ "name": "act", "id": 2, "runtime_data": [], "primitives": primitives });
@@ -92,7 +92,7 @@ fn programs_in_json() {
     let events = bench.story(&[1, 2, 0xfe, 0xfd, 5, 6, 7, 8]).events;
     assert!(events.iter().any(|e| e.kind == EventKind::ConditionEval && e.numbers == [7, 1]));
     assert!(events.iter().any(|e| e.kind == EventKind::ParserExtract && e.numbers == [2]));
-    // A header that is not there has no checksum.
+    // The checksum of an invalid header is skipped.
     bench.check(
         &[1],
         &[
@@ -148,7 +148,7 @@ fn tables_of_statements() {
         "D Action entry is act - ",
         "T Action act",
         "T small.p4(20) Primitive hdr.h.b = 7",
-        // Also what changes nothing, and what has no place.
+        // Also primitives that change nothing or have no position.
         "T Primitive (no source info)",
         "T small.p4(21) Primitive nothing()",
         "T Applying table 't'",
@@ -206,13 +206,13 @@ fn exits() {
     let mut bench = bench_of(&json);
     bench.check(&[2, 2, 0, 0], &["T small.p4(30) Primitive exit", marked, "D Pipeline 'ingress': end"]);
     assert!(!bench.lines(&[2, 2, 0, 0]).iter().any(|line| line.contains("Applying table 't'")));
-    // Nothing is left that it could interrupt.
+    // Nothing follows that `exit` could interrupt.
     let ingress = &mut json["pipelines"][0];
     ingress["tables"][1]["next_tables"] = json!({ "act": null });
     ingress["tables"][1]["base_default_next"] = Value::Null;
     let lines = bench_of(&json).lines(&[2, 2, 0, 0]);
     assert!(lines.iter().any(|line| line.ends_with("Primitive exit")) && !lines.iter().any(|line| line == marked));
-    // On some paths only: if `b` is not 0.
+    // On one path only: if `b` is not 0.
     let zero = call("_jump_if_zero", json!([field("h", "b"), hex("0x2")]), 29, "if (hdr.h.b != 0)");
     let mut bench = bench_of(&doing(json!([zero, exit()])));
     bench

@@ -151,7 +151,7 @@ def test_device_configs_of_all_forms_are_accepted(tools, tmp_path, messages, dae
     for wrong, said in [
         (b"\x7fELF\xff\xfe\x00", "P4 source, the file that"),
         (in_message(b"\xff"), "P4 source, the file that"),
-        (b'{"sluice": {"source": 1}}', "the JSON is no program"),
+        (b'{"sluice": {"source": 1}}', "the JSON does not hold a program"),
         (json.dumps(without_source).encode(), "compile_p4_source_with_sluice"),
         (deep, "error"),
     ]:

@@ -420,6 +420,8 @@ def test_listen_names_digests_that_are_not_sent(daemon):
 @pytest.mark.parametrize("program, lines", [
     ("heavy_hitter", ["register MyIngress.row_1: a packet comes to one cell, which it can lock",
                       "workers run at the same time"]),
+    ("stateful_firewall", ["register MyIngress.connections: a packet comes to one cell, which it can lock, and does not if it only "
+                           "reads it", "workers run at the same time"]),
     ("router", ["the program has no registers: workers share no state that packets read and write"]),
 ])
 def test_check_says_how_workers_share_registers(program, lines):

@@ -294,4 +294,4 @@ def test_the_switch_says_why_it_cannot_use_a_directory(tmp_path, start):
     (other / "format").write_text("something else")
     assert "holds no state of a switch" in refusal(other)
     (tmp_path / "file").write_text("")
-    assert "file: this is no directory" in refusal(tmp_path / "file")
+    assert "file: this is not a directory" in refusal(tmp_path / "file")

@@ -669,7 +669,7 @@ def test_commands_of_the_command_line_alone(cli):
 REFUSED = [
     ("set_queue_depth 64 99", "there is no port 99"),
     ("set_queue_rate 100 99", "there is no port 99"),
-    ("mirroring_add 0 1", "0 is no mirroring session; ids run from 1"),
+    ("mirroring_add 0 1", "0 is not a valid mirroring session; ids run from 1"),
     ("mirroring_add 5 77", "there is no port 77"),
 ]
 

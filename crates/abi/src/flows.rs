@@ -131,15 +131,16 @@ pub trait FrameCache: Send {
     /// Decides about frames received on a port, at most a batch of them, and modifies those that it sends.
     fn decide(&mut self, frames: &mut [Received<'_>], port: u32, now_us: u64);
     /// The time, by the same clock, before which [`FrameCache::is_used`] need not be called again.
-    fn rests_until_us(&self) -> u64 {
+    fn bypassed_until_us(&self) -> u64 {
         0
     }
-    /// Whether [`FrameCache::took`] is to be called with the duration of the whole batch for which it was used last.
+    /// Whether [`FrameCache::record_time`] is to be called with the duration of the whole batch for which it was used
+    /// last.
     fn is_timed(&self) -> bool {
         false
     }
     /// Records that `packets` packets took `ticks` ticks, with the cache or without.
-    fn took(&mut self, _packets: usize, _ticks: u64, _is_used: bool) {}
+    fn record_time(&mut self, _packets: usize, _ticks: u64, _is_used: bool) {}
     /// Called when the frames of a batch have been sent. Updates counters that are due; all of them if `is_idle`, that
     /// is if no batch may come for a while. Returns whether no count is held back any more.
     fn settle(&mut self, _is_idle: bool) -> bool {

@@ -22,7 +22,7 @@ pub mod table;
 pub use calls::RuntimeCalls;
 pub use entry::{EntryHeader, EntryLayout, EntryParts};
 pub use packet::{BATCH_MAX, Batch, FateCode, PacketDesc, PipelineFn, WorkerCtx};
-pub use shape::{Answers, EntryShape, Prefilter, PrefilterColumn, Rule, Shapes, TableShape};
+pub use shape::{EntryShape, Prefilter, PrefilterColumn, ResultEntries, Rule, Shapes, TableShape};
 pub use state::{Phase, PipelineState, StateError};
 pub use table::DynamicBinding;
 pub use table::{Bindings, EngineKind, ExactLayout, ExternBinding, KeyLayout, TableBinding, TableHandle};

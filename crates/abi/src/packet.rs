@@ -76,7 +76,7 @@ impl FateCode {
 pub struct Batch {
     /// Number of valid elements of `packets`.
     pub count: u32,
-    /// Out: compiled code adds the work of the packets' loops that exceeds `ir::cost::SPARED_STEPS` per packet, in
+    /// Out: compiled code adds the work of the packets' loops that exceeds `ir::cost::FREE_STEPS` per packet, in
     /// steps.
     pub spent: u32,
     /// When the batch was formed, in microseconds since the switch started.

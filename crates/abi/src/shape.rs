@@ -31,7 +31,7 @@ pub struct TableShape {
     /// them.
     pub rules: Option<Vec<Rule>>,
     /// The possible results of lookups, if code may assume them while keys change.
-    pub answers: Option<Answers>,
+    pub results: Option<ResultEntries>,
     /// A filter for keys that match no entry, if few bytes of the key suffice. With [`TableShape::rules`] it leaves out
     /// a last rule that matches everything. Without them it covers all entries, and code may use it while entries
     /// change.
@@ -65,8 +65,8 @@ pub struct PrefilterColumn {
 /// All entries that lookups in a table can return, apart from its default entry, where many keys share few entries
 /// (prefixes with few next hops).
 #[derive(Clone, Debug)]
-pub struct Answers {
-    /// The address of place 0. Entries lie at multiples of [`Answers::stride`] from it.
+pub struct ResultEntries {
+    /// The address of place 0. Entries lie at multiples of [`ResultEntries::stride`] from it.
     pub first: *const EntryHeader,
     /// Bytes from one entry to the next.
     pub stride: u32,
@@ -76,8 +76,8 @@ pub struct Answers {
     pub entries: Vec<EntryShape>,
 }
 
-impl Answers {
-    /// The number of the entry's place, counted from [`Answers::first`].
+impl ResultEntries {
+    /// The number of the entry's place, counted from [`ResultEntries::first`].
     pub fn place(&self, entry: &EntryShape) -> usize {
         (entry.entry.addr() - self.first.addr()) / self.stride as usize
     }

@@ -71,7 +71,7 @@ pub struct DynamicCounts {
     /// Entries that were removed because they were idle for their timeout.
     pub expired: u64,
     /// Expired entries of which the control plane was not notified, because more than [`EXPIRED_MAX`] waited.
-    pub untold: u64,
+    pub unreported: u64,
 }
 
 /// The state of one loaded program. Every method may be called while packets are processed.
@@ -115,7 +115,7 @@ pub trait PipelineState: Send + Sync {
     }
     /// Whether an iteration that has reached this position has already returned the entry with this key and priority,
     /// which exists.
-    fn is_before(&self, _table: TableId, _place: u64, _key: &[KeyMatch], _priority: i32) -> bool {
+    fn walk_has_passed(&self, _table: TableId, _place: u64, _key: &[KeyMatch], _priority: i32) -> bool {
         false
     }
     /// The entry with this key and priority.
@@ -133,7 +133,7 @@ pub trait PipelineState: Send + Sync {
     }
     /// Whether [`PipelineState::take_expired`] reports the table's idle entries, so that the table need not be searched
     /// for them.
-    fn tells_idle(&self, _table: TableId) -> bool {
+    fn reports_idle(&self, _table: TableId) -> bool {
         false
     }
     /// The statistics of a table that packets write.

@@ -155,7 +155,7 @@ pub enum EngineKind {
     /// The hash buckets of `tables::exact`; `jit` inlines the probe ([`TableBinding::exact`]).
     ExactInline,
     /// DIR-16-8-8 of `tables::lpm`, for a key of one prefix field of up to 32 bits. `jit` inlines the lookup of
-    /// `tables::lpm::flat`, and calls `lookup` where that has no answer.
+    /// `tables::lpm::dir1688`, and calls `lookup` where that has no answer.
     Prefixes,
     /// A direct index, `tables::direct`: `snapshot` points to an array of entry pointers, indexed by the key. `jit`
     /// inlines it.
@@ -171,12 +171,12 @@ pub struct ExactLayout {
     pub key_bytes: u32,
     /// Number of slots in a bucket.
     pub slots: u32,
-    /// Offset of the first slot's entry or, if `far`, of its address.
+    /// Offset of the first slot's entry or, if `out_of_line`, of its address.
     pub entry_offset: u32,
     /// Distance in bytes from a slot's entry (or its address) to the next one's.
     pub entry_bytes: u32,
     /// Whether a slot holds its entry's address, in six bytes, instead of the entry.
-    pub far: bool,
+    pub out_of_line: bool,
 }
 
 /// A table as it is bound into compiled code.

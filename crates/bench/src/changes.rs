@@ -25,13 +25,13 @@ use std::time::{Duration, Instant};
 const RATES: [u32; 2] = [100, 10_000];
 /// Most that the median batch may take at the lower rate, relative to settled tables; and at both rates, relative to
 /// generic code.
-const BEARABLE: f64 = 1.3;
-const NO_WORSE: f64 = 1.0;
+const RATIO_TO_SETTLED_MAX: f64 = 1.3;
+const RATIO_TO_GENERIC_MAX: f64 = 1.0;
 /// Duration of one reading; and how long the code must not have been replaced for tables to count as settled.
 const READING: Duration = Duration::from_secs(2);
 const SETTLED: Duration = Duration::from_millis(300);
 /// Time limit for settling.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// One entry in two forms.
 struct Change {
@@ -72,7 +72,7 @@ impl Change {
 
     /// Makes changes at a rate until `stop` is set and the entry has its first form again; returns the changes made per
     /// second.
-    fn again(&self, state: &dyn PipelineState, rate: u32, stop: &AtomicBool) -> Result<f64> {
+    fn repeat(&self, state: &dyn PipelineState, rate: u32, stop: &AtomicBool) -> Result<f64> {
         let begin = Instant::now();
         let mut number = 0u64;
         while !(stop.load(Ordering::Relaxed) && number.is_multiple_of(2)) {
@@ -110,7 +110,7 @@ fn changing(
 ) -> Result<(f64, f64)> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| change.again(pipeline.state().as_ref(), rate, &stop));
+        let writer = scope.spawn(|| change.repeat(pipeline.state().as_ref(), rate, &stop));
         let median = median(subject, workload, settings);
         stop.store(true, Ordering::Relaxed);
         let made = writer.join().map_err(|_| anyhow!("the writer has panicked"))??;
@@ -131,7 +131,10 @@ fn settle(pipeline: &Pipeline) -> Result<()> {
         if now != last {
             (last, since) = (now, Instant::now());
         }
-        ensure!(begin.elapsed() < PATIENCE, "no code for the tables as they are within {PATIENCE:?}: {code:?}");
+        ensure!(
+            begin.elapsed() < TIME_LIMIT,
+            "no specialised code for the current tables within {TIME_LIMIT:?}: {code:?}"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
@@ -181,15 +184,15 @@ fn measured(title: &str, name: &str, rules: usize, which: &Which, s: &Settings) 
     };
     let mut figures = vec![figure("nothing changes: median batch".to_string(), " cycles a packet", settled, None)];
     for (rate, [made, median, calm, general]) in RATES.into_iter().zip(by_rate) {
-        let bearable = (rate == RATES[0]).then_some(BEARABLE);
+        let ratio_max = (rate == RATES[0]).then_some(RATIO_TO_SETTLED_MAX);
         figures.push(figure(format!("{rate} changes a second wanted, made"), "", made, None));
         figures.push(figure(format!("{rate} a second: median batch"), " cycles a packet", median, None));
-        figures.push(figure(format!("{rate} a second: median batch / nothing changes"), "", calm, bearable));
+        figures.push(figure(format!("{rate} a second: median batch / nothing changes"), "", calm, ratio_max));
         figures.push(figure(
             format!("{rate} a second: median batch / code for any tables"),
             "",
             general,
-            Some(NO_WORSE),
+            Some(RATIO_TO_GENERIC_MAX),
         ));
     }
     Ok(Figures { name: name.to_string(), title: title.to_string(), figures })

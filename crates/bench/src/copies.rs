@@ -36,7 +36,7 @@ enum Bound {
     /// Most that an additional pass costs, in passes of the same program.
     Pass(f64),
     /// None.
-    Told,
+    Unlimited,
 }
 
 /// A row.
@@ -91,7 +91,7 @@ pub const ALL: &[Copies] = &[
         egress: "",
         replicas: 4,
         frame: 1500,
-        bound: Bound::Told,
+        bound: Bound::Unlimited,
     },
     Copies {
         name: "copies-clone",
@@ -118,7 +118,7 @@ pub const ALL: &[Copies] = &[
         egress: "",
         replicas: 1,
         frame: 60,
-        bound: Bound::Told,
+        bound: Bound::Unlimited,
     },
     Copies {
         name: "copies-resubmit",
@@ -271,7 +271,7 @@ pub fn run(row: &Copies, settings: &Settings) -> Result<Row> {
             let more = Series { name: "the further pass".to_string(), rounds: more };
             Some(Bar::with("the further pass / the program's own", Ratio::new(&more, &series[1]), bar))
         }
-        Bound::Told => None,
+        Bound::Unlimited => None,
     };
     Ok(Row {
         name: row.title.to_string(),

@@ -112,7 +112,7 @@ impl Known {
     /// The frames of these flows, in blocks of at most a batch, one block for each kind of frame.
     fn frames(&self, flows: &[u32]) -> Frames {
         let mut w = Writer::default();
-        let mut frames = Frames::with_room(flows.len() * self.example.frames.len(), 80);
+        let mut frames = Frames::with_capacity(flows.len() * self.example.frames.len(), 80);
         for block in flows.chunks(BATCH_MAX) {
             for make in self.example.frames {
                 for &flow in block {

@@ -10,7 +10,7 @@ pub struct Frames {
 
 impl Frames {
     /// No frames, with room for `count` of `size` bytes.
-    pub fn with_room(count: usize, size: usize) -> Frames {
+    pub fn with_capacity(count: usize, size: usize) -> Frames {
         Frames { bytes: Vec::with_capacity(count * size), index: Vec::with_capacity(count) }
     }
 

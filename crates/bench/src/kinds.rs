@@ -115,14 +115,14 @@ fn workload(
         frames,
         odd: Frames::default(),
         oracle: None,
-        more: Some(Box::new(more)),
+        setup: Some(Box::new(more)),
     }
 }
 
 /// A frame for each flow. Flow `i` matches entry `i` modulo `entries`, so all entries are matched equally often.
 fn frames(flows: usize, entries: usize, write: impl Fn(&mut Writer, usize, &mut Random)) -> Frames {
     let (mut rng, mut w) = (Random::stream(SEED, 1), Writer::default());
-    let mut frames = Frames::with_room(flows, 80);
+    let mut frames = Frames::with_capacity(flows, 80);
     for i in sequence(Flows::Uniform(flows), &mut Random::stream(SEED, 2)) {
         w.clear();
         write(&mut w, i as usize % entries.max(1), &mut rng);

@@ -46,7 +46,7 @@ fn stations(size: usize, expire_ms: u64, settings: &Settings) -> Result<Pipeline
 /// Frames from `count` stations, in random order, to the known one; and a frame of the known one.
 fn station_frames(count: usize) -> (Frames, Frames) {
     let mut w = Writer::default();
-    let mut frames = Frames::with_room(count, 64);
+    let mut frames = Frames::with_capacity(count, 64);
     for i in crate::workload::sequence(crate::workload::Flows::Uniform(count), &mut Random::stream(1, 3)) {
         w.clear().ethernet(KNOWN, 0x0200_0100_0000 + u64::from(i)).be::<2>(0x88b5).pad(64);
         frames.push(1, &w.0);
@@ -168,14 +168,14 @@ fn flood(settings: &Settings) -> Result<Vec<f64>> {
         let (mut w, mut clock) = (Writer::default(), 1_000_000);
         let mut established = Frames::default();
         for (flags, goes_out) in [(SYN, true), (SYN | ACK, false), (ACK, true)] {
-            established = Frames::with_room(connections, 64);
+            established = Frames::with_capacity(connections, 64);
             for i in 0..connections as u32 {
                 segment(&mut w, 0x0a00_0000 | i, 1024 + i as u16 % 50_000, flags, goes_out);
                 established.push(if goes_out { 1 } else { 2 }, &w.0);
             }
             play(&mut track, &mut subject, &established, &mut clock, None);
         }
-        let mut flooding = Frames::with_room(new, 64);
+        let mut flooding = Frames::with_capacity(new, 64);
         for i in 0..new as u32 {
             segment(&mut w, 0x0b00_0000 | i & 0xff_ffff, (i >> 8) as u16 | 1, SYN, true);
             flooding.push(1, &w.0);

@@ -14,12 +14,12 @@
 //! | [`growth`] | curves over flows, entries, rules, tables, headers, fields; some with [`generated`] programs |
 //! | [`cached`] | P4 tables with their flow cache, beside the same without |
 //! | [`openflow`] | OpenFlow tables and their flow cache, beside compiled P4 |
-//! | [`unrest`] | OpenFlow tables under changes and hostile packets |
+//! | [`disturbance`] | OpenFlow tables under changes and hostile packets |
 //! | [`changes`] | `l2l3acl` while one entry changes repeatedly |
 //! | [`kinds`] | kinds of tables that no other row has |
 //! | [`passes`] | each pass alone, and all passes but one |
 //! | [`updates`] | insertion rate, memory, recompilation |
-//! | [`report`] | terminal, CSV, SVG; [`plot`] draws bars, [`sheet`] reads CSV files |
+//! | [`report`] | terminal, CSV, SVG; [`plot`] draws bars, [`csv_table`] reads CSV files |
 //! | [`ports`] | plots of the readings of `bench/ports/run.py` |
 //!
 //! **Invariant:** every executor of batches is called by the same loop with the same buffers, frames and timing; only
@@ -32,6 +32,8 @@ pub mod cached;
 pub mod changes;
 pub mod compare;
 pub mod copies;
+pub mod csv_table;
+pub mod disturbance;
 pub mod engine;
 pub mod entry;
 pub mod examples;
@@ -51,10 +53,8 @@ pub mod prefixes;
 pub mod reference;
 pub mod report;
 pub mod rows;
-pub mod sheet;
 pub mod source;
 pub mod subject;
-pub mod unrest;
 pub mod updates;
 pub mod workers;
 pub mod workload;

@@ -5,9 +5,10 @@ use bench::frames::Frames;
 use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS, Work};
 use bench::subject::Options;
+use bench::workers::{Cells, Spread};
 use bench::workload::{Flows, Workload, heavy_hitter, l2l3acl, pins, stateful_firewall};
 use bench::{
-    cached, changes, copies, examples, growth, kinds, openflow, parts, passes, ports, unrest, updates, workers,
+    cached, changes, copies, disturbance, examples, growth, kinds, openflow, parts, passes, ports, updates, workers,
 };
 use clap::{Parser, Subcommand};
 use datapath::{Specialise, Without};
@@ -115,7 +116,7 @@ enum Item {
     /// OpenFlow tables.
     OpenFlow(&'static openflow::OpenFlow),
     /// OpenFlow tables under attack.
-    Attack(&'static unrest::Attack),
+    Attack(&'static disturbance::Attack),
     /// Cycles by part.
     Parts,
     /// A program with each strategy.
@@ -137,6 +138,8 @@ struct Scaling {
     name: &'static str,
     title: &'static str,
     workload: fn(quick: bool) -> Workload,
+    spread: Spread,
+    cells: Cells,
 }
 
 /// Makes a workload; `quick` makes tiny counts.
@@ -149,26 +152,65 @@ static ARCHITECTURES: [(&str, Make); 3] = [
     ("architectures-firewall", |_| stateful_firewall::without_tables(Flows::Uniform(64), 64, 1)),
 ];
 
-static SCALING: [Scaling; 4] = [
+const FIREWALL_CELLS: Cells = Cells { registers: 1, size: 1 << 20 };
+const SKETCH_CELLS: Cells = Cells { registers: 4, size: 1 << 16 };
+
+static SCALING: [Scaling; 8] = [
     Scaling {
         name: "scaling-stateful_firewall",
         title: "two workers on stateful_firewall, 64 connections",
         workload: |_| stateful_firewall::workload(Flows::Uniform(64), 64, 1),
+        spread: Spread::Any,
+        cells: FIREWALL_CELLS,
+    },
+    Scaling {
+        name: "scaling-stateful_firewall-rss",
+        title: "two workers on stateful_firewall, 64 connections, a flow to one worker",
+        workload: |_| stateful_firewall::workload(Flows::Uniform(64), 64, 1),
+        spread: Spread::ByFlow,
+        cells: FIREWALL_CELLS,
     },
     Scaling {
         name: "scaling-stateful_firewall-100k",
         title: "two workers on stateful_firewall, 100k connections",
         workload: |quick| stateful_firewall::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+        spread: Spread::Any,
+        cells: FIREWALL_CELLS,
+    },
+    Scaling {
+        name: "scaling-stateful_firewall-100k-rss",
+        title: "two workers on stateful_firewall, 100k connections, a flow to one worker",
+        workload: |quick| stateful_firewall::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+        spread: Spread::ByFlow,
+        cells: FIREWALL_CELLS,
     },
     Scaling {
         name: "scaling-heavy_hitter",
         title: "two workers on heavy_hitter, 64 flows",
         workload: |_| heavy_hitter::workload(Flows::Uniform(64), 64, 1),
+        spread: Spread::Any,
+        cells: SKETCH_CELLS,
+    },
+    Scaling {
+        name: "scaling-heavy_hitter-rss",
+        title: "two workers on heavy_hitter, 64 flows, a flow to one worker",
+        workload: |_| heavy_hitter::workload(Flows::Uniform(64), 64, 1),
+        spread: Spread::ByFlow,
+        cells: SKETCH_CELLS,
     },
     Scaling {
         name: "scaling-heavy_hitter-100k",
         title: "two workers on heavy_hitter, 100k flows",
         workload: |quick| heavy_hitter::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+        spread: Spread::Any,
+        cells: SKETCH_CELLS,
+    },
+    Scaling {
+        name: "scaling-heavy_hitter-100k-rss",
+        title: "two workers on heavy_hitter, 100k flows, a flow to one worker",
+        workload: |quick| heavy_hitter::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+        spread: Spread::ByFlow,
+        cells: SKETCH_CELLS,
     },
 ];
 
@@ -183,11 +225,11 @@ impl Item {
         all.extend(examples::ALL.iter().map(Item::Examples));
         all.extend(cached::ALL.iter().map(Item::Cached));
         all.extend(openflow::ALL.iter().map(Item::OpenFlow));
-        all.extend(unrest::ATTACKS.iter().map(Item::Attack));
+        all.extend(disturbance::ATTACKS.iter().map(Item::Attack));
         let revalidation = "200,000 OpenFlow megaflows after a change that they all depend on";
-        all.push(Item::Updates("openflow-revalidation", revalidation, unrest::revalidation));
+        all.push(Item::Updates("openflow-revalidation", revalidation, disturbance::revalidation));
         let flow_mods = "OpenFlow flow mods by the hundred thousand while packets run";
-        all.push(Item::Updates("openflow-flow-mods", flow_mods, unrest::flow_mods));
+        all.push(Item::Updates("openflow-flow-mods", flow_mods, disturbance::flow_mods));
         all.push(Item::Parts);
         let large = ["strategies-l2l3acl-1k", "strategies-l2l3acl-100k", "strategies-l2l3acl-1m", "strategies-l2-100k"];
         all.extend(large.map(Item::Strategies));
@@ -277,20 +319,21 @@ impl Item {
                     println!("{title}: left out, there is one CPU\n");
                     return Ok(());
                 }
-                workers::run(&title, &of(*entries, *flows), 1.9, settings)?
+                workers::run(&title, &of(*entries, *flows), (Spread::Any, None), 1.9, settings)?
             }
             Item::Scaling(scaling) => {
                 if !args.quick && std::thread::available_parallelism().map_or(1, usize::from) < 2 {
                     println!("{title}: left out, there is one CPU\n");
                     return Ok(());
                 }
-                workers::run(&title, &(scaling.workload)(args.quick), 1.85, settings)?
+                let how = (scaling.spread, Some(scaling.cells));
+                workers::run(&title, &(scaling.workload)(args.quick), how, 1.85, settings)?
             }
             Item::Copies(row) => copies::run(row, settings)?,
             Item::Examples(row) => examples::run(row, settings)?,
             Item::Cached(row) => cached::run(row, settings)?,
             Item::OpenFlow(row) => openflow::run(row, settings)?,
-            Item::Attack(attack) => unrest::attack(attack, settings)?,
+            Item::Attack(attack) => disturbance::attack(attack, settings)?,
             Item::Parts => parts::run(&title, &of(1000, 64), settings)?,
             Item::Strategies(name) => {
                 rows::strategies(&title, &(work_of("strategies-", name).workload)(args.quick), settings)?
@@ -334,7 +377,7 @@ fn main() -> Result<()> {
     let partly =
         |name: &str| args.names.iter().any(|n| !Item::all().iter().any(|i| i.name() == n) && name.contains(n.as_str()));
     items.retain(|i| args.names.is_empty() || exactly(i.name()) || partly(i.name()));
-    ensure!(!items.is_empty(), "nothing has such a name; --list prints all");
+    ensure!(!items.is_empty(), "no benchmark has this name; --list prints all");
     let mut options = Options::default();
     let without = Without::new(&args.without).map_err(anyhow::Error::msg)?;
     options.frontend.opt = without.passes();

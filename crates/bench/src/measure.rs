@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_of_medians_and_know_when_they_are_unclear() {
+    fn ratios_are_of_medians_and_may_be_unclear() {
         let (a, b) = (series(&[40.0, 50.0, 60.0]), series(&[100.0, 100.0, 100.0]));
         let ratio = Ratio::new(&a, &b);
         assert_eq!((ratio.value, ratio.low, ratio.high), (0.5, 0.5, 0.6));

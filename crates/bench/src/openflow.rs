@@ -487,7 +487,7 @@ pub(crate) fn tuple(flow: u64) -> Tuple {
 /// A frame for each of `flows` flows, all received by port 1.
 pub(crate) fn tuples(flows: usize) -> Frames {
     let mut w = Writer::default();
-    let mut frames = Frames::with_room(flows, 64);
+    let mut frames = Frames::with_capacity(flows, 64);
     for flow in 0..flows as u64 {
         write_tuple(&mut w, tuple(flow));
         frames.push(1, &w.0);

@@ -70,7 +70,7 @@ mod tests {
     use super::time;
 
     #[test]
-    fn dates_know_of_leap_years() {
+    fn dates_account_for_leap_years() {
         assert_eq!(time(0), "1970-01-01T00:00Z");
         assert_eq!(time(951_825_599), "2000-02-29T11:59Z");
         assert_eq!(time(1_735_689_600), "2025-01-01T00:00Z");

@@ -3,8 +3,8 @@
 //! One file for each workload and kind of ports, `ports-WORK-LINK.svg`, with a group of bars for each frame size and
 //! direction; and another, `ports-WORK-LINK-latency.svg`, where something was measured at a part of its highest rate.
 
+use crate::csv_table::CsvTable;
 use crate::plot::{self, Bar, Group, Legend};
-use crate::sheet::Sheet;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(csv: &Sheet) -> Result<Columns> {
+    fn of(csv: &CsvTable) -> Result<Columns> {
         let at = |name: &str| csv.column(name);
         Ok(Columns {
             work: at("work")?,
@@ -90,7 +90,7 @@ fn number(text: &str) -> Result<f64> {
 /// # Errors
 /// If the file cannot be read or lacks a column, or a plot cannot be written.
 pub fn plots(file: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
-    let csv = Sheet::read(file)?;
+    let csv = CsvTable::read(file)?;
     let columns = Columns::of(&csv).with_context(|| file.display().to_string())?;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut kinds: Vec<(&str, &str)> = Vec::new();

@@ -1,10 +1,10 @@
 //! The results of a run: tables on the terminal; CSV files and plots in one folder.
 
+use crate::csv_table::CsvTable;
 use crate::measure::{Ratio, Series, quantile};
 use crate::origin;
 use crate::plot::{self, Legend};
 use crate::rows::Row;
-use crate::sheet::Sheet;
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use plotters::prelude::*;
@@ -133,9 +133,9 @@ impl Report {
     fn merge(&self, file: &str, name: &str, columns: &[&str], lines: Vec<Vec<String>>) -> Result<()> {
         let path = self.folder.join(file);
         let header = [&["name"], columns, &LAST].concat();
-        let mut csv = Sheet::new(&header);
+        let mut csv = CsvTable::new(&header);
         if path.exists() {
-            match Sheet::read(&path) {
+            match CsvTable::read(&path) {
                 Ok(old) if old.header == csv.header => csv.lines = old.lines,
                 // Written by another version of this program.
                 _ => {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_some_rows_leaves_those_of_others() {
+    fn a_partial_run_keeps_the_other_rows() {
         let folder = std::env::temp_dir().join(format!("sluice-bench-report-{}", std::process::id()));
         let report = |options: &str, quick: bool| {
             let run = Run { options: options.to_string(), quick };
@@ -375,7 +375,7 @@ mod tests {
         report("--batch 16", false).row("one", &row(30.0)).expect("it is written");
         report("", false).row("one", &row(40.0)).expect("it is written");
         report("", true).row("one", &row(50.0)).expect("it is written");
-        let csv = |file: &str| Sheet::read(&folder.join(file)).expect("it was written");
+        let csv = |file: &str| CsvTable::read(&folder.join(file)).expect("it was written");
         let cycles = csv("cycles.csv");
         let (median, options) = (cycles.column("median").expect("so"), cycles.column("options").expect("so"));
         let all: Vec<_> =
@@ -383,8 +383,8 @@ mod tests {
         assert_eq!(all, [("two", "20.00", ""), ("one", "30.00", "--batch 16"), ("one", "40.00", "")]);
         let ratios = csv("ratios.csv");
         let (bar, verdict) = (ratios.column("bar").expect("so"), ratios.column("verdict").expect("so"));
-        let told: Vec<_> = ratios.lines.iter().take(2).map(|l| (l[bar].as_str(), l[verdict].as_str())).collect();
-        assert_eq!(told, [("", ""), ("2", "PASS")]);
+        let verdicts: Vec<_> = ratios.lines.iter().take(2).map(|l| (l[bar].as_str(), l[verdict].as_str())).collect();
+        assert_eq!(verdicts, [("", ""), ("2", "PASS")]);
         assert!(csv("quick/ratios.csv").lines.iter().all(|l| l[verdict].is_empty()));
         assert_eq!(csv("rounds.csv").lines.len(), 6);
         assert!(folder.join("one.svg").exists());

@@ -38,9 +38,9 @@ impl Settings {
 /// # Errors
 /// If the lock file cannot be created or locked.
 pub fn with_lock<R>(settings: &Settings, f: impl FnOnce() -> R) -> Result<R> {
-    let lock = settings.lock.as_ref().map(File::create).transpose().context("the lock file cannot be made")?;
+    let lock = settings.lock.as_ref().map(File::create).transpose().context("cannot create the lock file")?;
     if let Some(lock) = &lock {
-        lock.lock().context("the lock cannot be had")?;
+        lock.lock().context("cannot acquire the lock")?;
     }
     Ok(f())
 }

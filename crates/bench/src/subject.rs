@@ -86,7 +86,7 @@ fn insert(entries: &Entries, workload: &Workload, program: &ir::Program, state: 
         }
     });
     result?;
-    workload.more.as_ref().map_or(Ok(()), |more| more(program, state))
+    workload.setup.as_ref().map_or(Ok(()), |more| more(program, state))
 }
 
 /// The workload's program for `workers` workers, compiled and loaded with its entries.

@@ -91,7 +91,7 @@ impl Content {
 
     fn frames(&self) -> Frames {
         let (mut rng, mut w) = (Random::stream(SEED, 6), Writer::default());
-        let mut frames = Frames::with_room(FLOWS, 64);
+        let mut frames = Frames::with_capacity(FLOWS, 64);
         for _ in 0..FLOWS.min(4 * self.keys.len()) {
             let i = rng.index(self.keys.len());
             let (value, len) = self.keys[i];

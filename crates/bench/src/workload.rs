@@ -40,11 +40,11 @@ pub struct Workload {
     /// Frames that are only compared: the uncommon cases.
     pub odd: Frames,
     /// Adds entries that [`Entry`] cannot express, for P4 only.
-    pub more: Option<More>,
+    pub setup: Option<Setup>,
 }
 
 /// Adds entries to a program's state.
-pub type More = Box<dyn Fn(&ir::Program, &dyn PipelineState) -> Result<()> + Send + Sync>;
+pub type Setup = Box<dyn Fn(&ir::Program, &dyn PipelineState) -> Result<()> + Send + Sync>;
 
 impl Workload {
     /// The program and its entries, without frames.
@@ -57,7 +57,7 @@ impl Workload {
             oracle: self.oracle.clone(),
             frames: Frames::default(),
             odd: Frames::default(),
-            more: None,
+            setup: None,
         }
     }
 }

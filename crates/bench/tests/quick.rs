@@ -3,8 +3,9 @@
 use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS};
 use bench::subject::{self, Options};
-use bench::workload::l2l3acl;
-use bench::{compare, copies, examples, growth, openflow, parts, passes, unrest, updates, workers};
+use bench::workers::{Cells, Spread};
+use bench::workload::{Flows, Workload, l2l3acl, stateful_firewall};
+use bench::{compare, copies, disturbance, examples, growth, openflow, parts, passes, updates, workers};
 use std::sync::Arc;
 
 fn settings() -> Settings {
@@ -50,13 +51,13 @@ fn every_row_of_openflow_compares_and_runs() {
 
 #[test]
 fn tables_are_attacked_and_revalidated() {
-    for attack in unrest::ATTACKS {
-        let attacked = unrest::attack(attack, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+    for attack in disturbance::ATTACKS {
+        let attacked = disturbance::attack(attack, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
         let are_dropped = attack.name == "openflow-attack";
         assert!(attacked.fates[0] > 0 && (attacked.fates[1] > 0) == are_dropped, "only hostile packets: {attacked:?}");
     }
-    let revalidated = unrest::revalidation("revalidation", &settings()).unwrap_or_else(|e| panic!("{e:#}"));
-    let changed = unrest::flow_mods("flow mods", &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+    let revalidated = disturbance::revalidation("revalidation", &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+    let changed = disturbance::flow_mods("flow mods", &settings()).unwrap_or_else(|e| panic!("{e:#}"));
     assert!(changed.figures.iter().all(|figure| figure.values.iter().all(|value| *value > 0.0)), "{changed:?}");
     assert!(revalidated.figures.iter().all(|figure| figure.values.iter().all(|ms| *ms > 0.0)), "{revalidated:?}");
 }
@@ -97,8 +98,14 @@ fn optimisations_left_out_change_no_packet() {
 fn the_program_is_cut_into_parts_and_runs_on_two_workers() {
     let workload = l2l3acl::workload(l2l3acl::Size::of(100, 64));
     parts::run("parts", &workload, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
-    let row = workers::run("workers", &workload, 1.9, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
-    assert_eq!(row.series.len(), 2);
+    let run = |workload: &Workload, how| {
+        workers::run("workers", workload, how, 1.9, &settings()).unwrap_or_else(|e| panic!("{e:#}"))
+    };
+    assert_eq!(run(&workload, (Spread::Any, None)).series.len(), 2);
+    let firewall = stateful_firewall::workload(Flows::Uniform(64), 64, 1);
+    let cells = Some(Cells { registers: 1, size: 1 << 20 });
+    let row = run(&firewall, (Spread::ByFlow, cells));
+    assert_eq!((row.series.len(), row.bars.len()), (4, 2));
 }
 
 #[test]
@@ -128,7 +135,7 @@ fn rules_near_to_traffic_deny_as_many_packets() {
 }
 
 #[test]
-fn no_flow_of_new_ones_comes_twice() {
+fn new_flows_do_not_repeat() {
     let flows = bench::workload::Flows::New { pairs: 1, packets: 1000 };
     let workload = l2l3acl::workload(l2l3acl::Size { flows, ..l2l3acl::Size::of(100, 1) });
     let all: std::collections::BTreeSet<&[u8]> = (0..1000).map(|i| &workload.frames.get(i).1[26..38]).collect();
@@ -136,7 +143,7 @@ fn no_flow_of_new_ones_comes_twice() {
 }
 
 #[test]
-fn a_difference_is_found_and_told_with_both_packets() {
+fn a_difference_is_reported_with_both_packets() {
     let size = l2l3acl::Size::of(100, 64);
     let workload = l2l3acl::workload(size);
     let mut other = l2l3acl::workload(size);
@@ -160,7 +167,7 @@ fn a_difference_is_found_and_told_with_both_packets() {
 }
 
 #[test]
-fn what_comes_from_a_seed_is_the_same_each_time() {
+fn seeded_workloads_are_reproducible() {
     let [a, b] = [(); 2].map(|()| l2l3acl::workload(l2l3acl::Size::of(100, 64)));
     let entries = |w: &bench::workload::Workload| {
         let mut all = Vec::new();

@@ -66,7 +66,7 @@ impl Reader {
                     Node::Conditional {
                         name: node.name()?.to_string(),
                         condition: self.condition(&node.need("expression")?)?,
-                        place: self.places.of(node)?,
+                        location: self.locations.of(node)?,
                         then: next(node, "true_next", &names)?,
                         other: next(node, "false_next", &names)?,
                     }
@@ -86,7 +86,7 @@ impl Reader {
         let first = next(&object, "init_table", &names)?;
         if let Some(node) = cycle(&nodes) {
             let name = objects[node].1.name()?;
-            return objects[node].1.fail(codes::CYCLE, format!("the control flow comes back to `{name}`"));
+            return objects[node].1.fail(codes::CYCLE, format!("the control flow has a cycle through `{name}`"));
         }
         Ok(Pipeline { nodes, first })
     }
@@ -94,20 +94,20 @@ impl Reader {
     fn profile(&mut self, object: &At<'_>) -> Read<()> {
         let index = self.m.profiles.len();
         self.profiles.add("action profile", object, index)?;
-        let place = self.places.of(object)?;
+        let location = self.locations.of(object)?;
         let size = object.get("max_size").map(|s| s.number()).transpose()?;
         let size = size.filter(|s| *s > 0).map_or(TABLE_SIZE, u64::from);
         let selector = match object.get("selector") {
             Some(selector) => Some(self.selector(&selector)?),
             None => None,
         };
-        self.m.profiles.push(Profile { name: object.name()?.to_string(), place, size, selector });
+        self.m.profiles.push(Profile { name: object.name()?.to_string(), location, size, selector });
         Ok(())
     }
 
     fn table(&mut self, object: &At<'_>, names: &Names) -> Read<Table> {
         let name = object.name()?.to_string();
-        let place = self.places.of(object)?;
+        let location = self.locations.of(object)?;
         let mut keys = Vec::new();
         for key in object.list_of("key")? {
             keys.push(self.key(&key)?);
@@ -155,7 +155,9 @@ impl Reader {
                 Some(profile)
             }
             other => {
-                return object.need("type")?.fail(codes::UNSUPPORTED, format!("tables of type `{other}` are not here"));
+                return object
+                    .need("type")?
+                    .fail(codes::UNSUPPORTED, format!("tables of type `{other}` are not supported"));
             }
         };
         let positions: HashMap<usize, usize> = actions.iter().enumerate().rev().map(|(at, a)| (*a, at)).collect();
@@ -217,7 +219,7 @@ impl Reader {
         let hidden = plain && sole_action && name.starts_with(HIDDEN_PREFIX);
         Ok(Table {
             name,
-            place,
+            location,
             keys,
             actions,
             next,
@@ -268,7 +270,7 @@ impl Reader {
         };
         let index = self.m.profiles.len();
         self.profiles.add_name(&text, index);
-        self.m.profiles.push(Profile { name: text, place: Default::default(), size: TABLE_SIZE, selector });
+        self.m.profiles.push(Profile { name: text, location: Default::default(), size: TABLE_SIZE, selector });
         Ok(())
     }
 

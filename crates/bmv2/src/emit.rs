@@ -24,8 +24,8 @@ mod parser;
 
 use crate::codes;
 use crate::headers::CORE_ERRORS;
+use crate::locations::{Location, Spans};
 use crate::model::{Field, Model};
-use crate::places::{Place, Spans};
 use base::diag::Diagnostic;
 use base::{Bits, Span};
 use headers::HeaderSlots;
@@ -54,7 +54,7 @@ pub(crate) fn emit(m: &Model, spans: &Spans, name: &str) -> Emitted {
     let (first, cx) = lower_with(m, spans, name, &all);
     let loose = match has_overrun(&first) {
         true => all,
-        false => dirty::loose_headers(&first.program, &first.stages, &cx),
+        false => dirty::retained_headers(&first.program, &first.stages, &cx),
     };
     let (second, _) = lower_with(m, spans, name, &loose);
     let mut diagnostics = second.warnings;
@@ -123,7 +123,7 @@ fn lower_with(m: &Model, spans: &Spans, name: &str, loose: &[bool]) -> (Lowered,
     cx.switch.declare_requests(&mut cx.b);
     let followed = Followed {
         headers: cx.headers.iter().map(HeaderSlots::followed).collect(),
-        surely_loose: std::mem::take(&mut cx.surely_loose),
+        surely_retained: std::mem::take(&mut cx.surely_retained),
         clones_at_egress: cx.switch.clones_at_egress,
         clones_at_ingress: cx.switch.clones_at_ingress,
     };
@@ -171,10 +171,10 @@ struct Cx<'m> {
     learn: Option<SlotId>,
     /// The complement of the length that the frame is truncated to.
     truncate: Option<SlotId>,
-    surely_loose: Vec<usize>,
+    surely_retained: Vec<usize>,
     faults: Vec<Diagnostic>,
     /// Location of the object that is being lowered, for diagnostics.
-    place: Place,
+    location: Location,
 }
 
 impl<'m> Cx<'m> {
@@ -199,9 +199,9 @@ impl<'m> Cx<'m> {
             fail_blocks: HashMap::new(),
             learn: None,
             truncate: None,
-            surely_loose: Vec::new(),
+            surely_retained: Vec::new(),
             faults: Vec::new(),
-            place: Place::default(),
+            location: Location::default(),
         };
         cx.declare_headers(loose);
         let standard = m.well_known.iter().map(|(name, field)| (name.clone(), cx.slot(*field)));
@@ -219,24 +219,24 @@ impl<'m> Cx<'m> {
     }
 
     /// Sets the JSON location of the operations that follow.
-    fn stand_at(&mut self, place: Place) {
-        self.place = place;
-        self.b.set_span(self.spans.of(place));
+    fn set_location(&mut self, location: Location) {
+        self.location = location;
+        self.b.set_span(self.spans.of(location));
     }
 
     fn fault(&mut self, message: impl Into<String>) {
-        let (span, path) = (self.b.span(), self.spans.path(self.place));
+        let (span, path) = (self.b.span(), self.spans.path(self.location));
         self.faults.push(Diagnostic::error(codes::RANGE, span, format!("{path}: {}", message.into())));
     }
 
     /// Whether lowering stops because the program exceeds a limit of the IR.
-    fn gives_up(&self) -> bool {
+    fn is_over_limit(&self) -> bool {
         self.b.overrun().is_some()
     }
 
     fn open(&mut self, role: Role, name: &str, kind: StageKind) -> ir::StageId {
         self.role = role;
-        self.stand_at(Place::default());
+        self.set_location(Location::default());
         self.b.begin_stage(name, kind)
     }
 
@@ -244,7 +244,7 @@ impl<'m> Cx<'m> {
         if !self.b.is_terminated() {
             self.b.next_stage();
         }
-        self.stand_at(Place::default());
+        self.set_location(Location::default());
         self.b.end_stage();
     }
 
@@ -257,7 +257,7 @@ impl<'m> Cx<'m> {
     }
 
     /// Ends the current block with a jump to `to` and continues there.
-    fn land(&mut self, to: BlockId) {
+    fn join_at(&mut self, to: BlockId) {
         self.b.fall_through(to);
         self.b.switch_to(to);
     }
@@ -274,7 +274,7 @@ impl<'m> Cx<'m> {
                 self.b.fall_through(done);
                 self.b.switch_to(otherwise);
                 other(self);
-                self.land(done);
+                self.join_at(done);
             }
         }
     }
@@ -287,7 +287,7 @@ impl<'m> Cx<'m> {
             cond => {
                 let done = self.split(cond);
                 then(self);
-                self.land(done);
+                self.join_at(done);
             }
         }
     }
@@ -324,23 +324,23 @@ impl<'m> Cx<'m> {
     fn declare_state(&mut self) {
         let m = self.m;
         let spans = self.spans;
-        let declare = |b: &mut Builder, name: &str, place, kind| {
-            b.extern_instance(ir::Extern { name: name.to_string(), span: spans.of(place), kind })
+        let declare = |b: &mut Builder, name: &str, location, kind| {
+            b.extern_instance(ir::Extern { name: name.to_string(), span: spans.of(location), kind })
         };
         for c in &m.counters {
             let kind = ExternKind::Counter { size: c.size, unit: CounterUnit::Both, direct: None };
-            let made = declare(&mut self.b, &c.name, c.place, kind);
+            let made = declare(&mut self.b, &c.name, c.location, kind);
             self.counters.push(made);
         }
         for meter in &m.meters {
             let unit = if meter.bytes { CounterUnit::Bytes } else { CounterUnit::Packets };
             let kind = ExternKind::Meter { size: meter.size, unit, direct: None };
-            let made = declare(&mut self.b, &meter.name, meter.place, kind);
+            let made = declare(&mut self.b, &meter.name, meter.location, kind);
             self.meters.push(made);
         }
         for r in &m.registers {
             let kind = ExternKind::Register { size: r.size, width: r.width, initial: Bits::zero(r.width) };
-            let made = declare(&mut self.b, &r.name, r.place, kind);
+            let made = declare(&mut self.b, &r.name, r.location, kind);
             self.registers.push(made);
         }
         for (i, list) in m.learn_lists.iter().enumerate() {
@@ -349,7 +349,7 @@ impl<'m> Cx<'m> {
                 continue;
             }
             let fields = list.fields.iter().map(|f| (m.field_name(*f), m.field(*f).width)).collect();
-            let made = declare(&mut self.b, &list.name, list.place, ExternKind::Digest { fields });
+            let made = declare(&mut self.b, &list.name, list.location, ExternKind::Digest { fields });
             self.digests.push(made);
         }
         for profile in &m.profiles {
@@ -364,7 +364,7 @@ impl<'m> Cx<'m> {
                     empty: None,
                 },
             };
-            let made = declare(&mut self.b, &profile.name, profile.place, kind);
+            let made = declare(&mut self.b, &profile.name, profile.location, kind);
             self.profiles.push(made);
         }
     }

@@ -48,11 +48,11 @@ pub(crate) fn hex(value: &At<'_>) -> Read<BigInt> {
         return Ok(BigInt::ZERO);
     }
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return value.fail(codes::SHAPE, format!("`{text}` is no hexadecimal number"));
+        return value.fail(codes::SHAPE, format!("`{text}` is not a hexadecimal number"));
     }
     match BigInt::from_str_radix(digits, 16) {
         Ok(number) => Ok(if negative { -number } else { number }),
-        Err(_) => value.fail(codes::SHAPE, format!("`{text}` is no hexadecimal number")),
+        Err(_) => value.fail(codes::SHAPE, format!("`{text}` is not a hexadecimal number")),
     }
 }
 
@@ -151,8 +151,7 @@ impl Reader {
             "local" | "runtime_data" => {
                 let index = value.number()? as usize;
                 if index >= self.locals {
-                    let message =
-                        format!("there are {} values of the table entry here, no number {index}", self.locals);
+                    let message = format!("the table entry has {} values, not one with number {index}", self.locals);
                     return value.fail(codes::RANGE, message);
                 }
                 (Expr::Local(index), Type::Number)

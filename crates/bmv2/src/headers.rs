@@ -128,7 +128,7 @@ impl Reader {
             let fields = &self.m.header_types[header_type].fields;
             let bits: u64 = fields.iter().filter(|f| !f.varbit).map(|f| u64::from(f.width)).sum();
             if !metadata && !bits.is_multiple_of(8) {
-                return ty.fail(codes::RANGE, format!("a header of {bits} bits, which is no multiple of 8"));
+                return ty.fail(codes::RANGE, format!("a header of {bits} bits, which is not a multiple of 8"));
             }
             let name = object.name()?.to_string();
             self.m.headers.push(Header { name, ty: header_type, metadata, union: None });
@@ -280,7 +280,7 @@ impl Reader {
             };
             let ty = self.m.field(field);
             if !self.m.headers[field.header].metadata || ty.width > 64 || ty.signed || ty.varbit {
-                let message = format!("`{name}` is no unsigned field of at most 64 bits of metadata");
+                let message = format!("`{name}` is not an unsigned field of at most 64 bits of metadata");
                 return root.need("headers")?.fail(codes::CONTRADICTION, message);
             }
             self.m.well_known.insert(short.to_string(), field);

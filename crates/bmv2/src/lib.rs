@@ -23,9 +23,9 @@ mod emit;
 mod expressions;
 mod headers;
 mod info;
+mod locations;
 mod model;
 mod names;
-mod places;
 mod primitives;
 mod read;
 mod state;
@@ -35,10 +35,10 @@ pub use read::Fault;
 
 use base::diag::{Diagnostic, has_errors};
 use base::{FileId, SourceMap, Span};
+use locations::Spans;
 use model::Model;
 use names::Reader;
 use p4info::P4Info;
-use places::Spans;
 use read::{At, Read};
 
 /// Major version of the format.
@@ -137,13 +137,13 @@ fn read_program(text: &str, sources: &mut SourceMap) -> Read<(Model, Spans)> {
     reader.field_lists(&root)?;
     reader.learn_lists(&root)?;
     reader.number_names();
-    let spans = reader.places.finish(sources);
+    let spans = reader.locations.finish(sources);
     Ok((reader.m, spans))
 }
 
 fn check_version(root: &At<'_>) -> Read<()> {
     if !root.is_object() {
-        return root.fail(codes::SHAPE, "the JSON is no object");
+        return root.fail(codes::SHAPE, "the JSON is not an object");
     }
     let Some(version) = root.get("__meta__").and_then(|m| m.get("version")) else { return Ok(()) };
     let [major, minor] = version.tuple()?;

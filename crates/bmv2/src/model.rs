@@ -3,7 +3,7 @@
 //! Invariants: every index is in range; expressions have the types that their contexts require (`expressions.rs`);
 //! every node that the control graph names exists, and the graph has no cycle (`control.rs`).
 
-use crate::places::Place;
+use crate::locations::Location;
 use base::Bits;
 use base::entry::{KeyMatch, MatchKind};
 use ir::HashAlgorithm;
@@ -175,7 +175,7 @@ pub(crate) struct ValueSet {
 #[derive(Debug)]
 pub(crate) struct State {
     pub name: String,
-    pub place: Place,
+    pub location: Location,
     pub ops: Vec<ParserOp>,
     pub key: Vec<KeyPart>,
     pub transitions: Vec<Transition>,
@@ -257,7 +257,7 @@ pub(crate) struct Deparser {
 #[derive(Debug)]
 pub(crate) struct Counter {
     pub name: String,
-    pub place: Place,
+    pub location: Location,
     pub size: u64,
     /// The table of a direct counter.
     pub table: Option<String>,
@@ -266,7 +266,7 @@ pub(crate) struct Counter {
 #[derive(Debug)]
 pub(crate) struct Meter {
     pub name: String,
-    pub place: Place,
+    pub location: Location,
     pub bytes: bool,
     pub size: u64,
     /// Whether it is a table's direct meter, and the field that receives the colour.
@@ -277,7 +277,7 @@ pub(crate) struct Meter {
 #[derive(Debug)]
 pub(crate) struct Register {
     pub name: String,
-    pub place: Place,
+    pub location: Location,
     pub size: u64,
     pub width: u32,
 }
@@ -299,7 +299,7 @@ pub(crate) struct Calculation {
 #[derive(Debug)]
 pub(crate) struct Checksum {
     pub name: String,
-    pub place: Place,
+    pub location: Location,
     pub target: Field,
     /// `None`: the checksum of an IPv4 header itself, with its target as zero.
     pub calculation: Option<usize>,
@@ -319,7 +319,7 @@ pub(crate) struct Action {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub primitive: Primitive,
-    pub place: Place,
+    pub location: Location,
 }
 
 /// A target of an assignment.
@@ -389,7 +389,7 @@ pub(crate) enum Node {
     Conditional {
         name: String,
         condition: Expr,
-        place: Place,
+        location: Location,
         then: Option<usize>,
         other: Option<usize>,
     },
@@ -403,7 +403,7 @@ pub(crate) enum Node {
 #[derive(Debug)]
 pub(crate) struct Table {
     pub name: String,
-    pub place: Place,
+    pub location: Location,
     pub keys: Vec<Key>,
     /// Indices of actions.
     pub actions: Vec<usize>,
@@ -452,7 +452,7 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) struct Profile {
     pub name: String,
-    pub place: Place,
+    pub location: Location,
     pub size: u64,
     pub selector: Option<Selector>,
 }
@@ -473,7 +473,7 @@ pub(crate) struct FieldList {
 pub(crate) struct LearnList {
     pub id: u32,
     pub name: String,
-    pub place: Place,
+    pub location: Location,
     pub fields: Vec<Field>,
 }
 

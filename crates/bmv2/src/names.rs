@@ -1,8 +1,8 @@
 //! The reader of a program: the model read so far, and the names that the rest of the JSON refers to.
 
 use crate::codes;
+use crate::locations::Locations;
 use crate::model::{Field, Model, Node};
-use crate::places::Places;
 use crate::read::{At, Read};
 use p4info::ids::numbered;
 use std::collections::{HashMap, HashSet};
@@ -68,7 +68,7 @@ pub(crate) type FieldAt = Option<usize>;
 #[derive(Default, Debug)]
 pub(crate) struct Reader {
     pub m: Model,
-    pub places: Places,
+    pub locations: Locations,
     pub header_types: Names,
     pub headers: Names,
     pub stacks: Names,
@@ -140,7 +140,7 @@ impl Reader {
     /// different widths.
     pub fn number_names(&mut self) {
         let m = &mut self.m;
-        let mut taken = Taken::default();
+        let mut taken = UsedNames::default();
         m.counters.iter_mut().for_each(|c| taken.rename(&mut c.name));
         m.meters.iter_mut().for_each(|c| taken.rename(&mut c.name));
         m.registers.iter_mut().for_each(|c| taken.rename(&mut c.name));
@@ -156,7 +156,7 @@ impl Reader {
             });
             list.name.clone_from(name);
         }
-        let mut tables = Taken::default();
+        let mut tables = UsedNames::default();
         for node in m.ingress.nodes.iter_mut().chain(&mut m.egress.nodes) {
             if let Node::Table(table) = node {
                 tables.rename(&mut table.name);
@@ -168,9 +168,9 @@ impl Reader {
 
 /// Names in use.
 #[derive(Default)]
-struct Taken(HashSet<String>);
+struct UsedNames(HashSet<String>);
 
-impl Taken {
+impl UsedNames {
     /// Changes the name to a free one if it is in use.
     fn rename(&mut self, name: &mut String) {
         let free = |taken: &Self| (2..).map(|n| numbered(name, n)).find(|other| !taken.0.contains(other));

@@ -39,8 +39,8 @@ impl Reader {
 
     /// A call of a primitive, in an action of `count` calls.
     pub fn call(&mut self, object: &At<'_>, count: usize) -> Read<Call> {
-        let place = self.places.of(object)?;
-        Ok(Call { primitive: self.primitive(object, count)?, place })
+        let location = self.locations.of(object)?;
+        Ok(Call { primitive: self.primitive(object, count)?, location })
     }
 
     fn primitive(&self, object: &At<'_>, count: usize) -> Read<Primitive> {
@@ -77,7 +77,7 @@ impl Reader {
             let found = value.need("type")?;
             match found.text()? == ty {
                 true => names.named(what, &value.need("value")?),
-                false => found.fail(codes::CONTRADICTION, format!("this is no `{ty}`")),
+                false => found.fail(codes::CONTRADICTION, format!("this is not a `{ty}`")),
             }
         };
         let counter = |value: &At<'_>| array(&self.counters, "counter array", "counter_array", value);
@@ -149,7 +149,7 @@ impl Reader {
                         }
                         Primitive::AssignStack(a, b)
                     }
-                    _ => return args.fail(codes::CONTRADICTION, "these are no header stacks"),
+                    _ => return args.fail(codes::CONTRADICTION, "these are not header stacks"),
                 }
             }
             "assign_union_stack" => {
@@ -163,7 +163,7 @@ impl Reader {
                         }
                         Primitive::AssignUnionStack(a, b)
                     }
-                    _ => return args.fail(codes::CONTRADICTION, "these are no stacks of header unions"),
+                    _ => return args.fail(codes::CONTRADICTION, "these are not stacks of header unions"),
                 }
             }
             "push" | "pop" => {
@@ -171,7 +171,7 @@ impl Reader {
                 let which = match self.expression(&stack)?.1 {
                     Type::Stack(stack) => StackRef::Headers(stack),
                     Type::UnionStack(stack) => StackRef::Unions(stack),
-                    _ => return stack.fail(codes::CONTRADICTION, "this is no stack"),
+                    _ => return stack.fail(codes::CONTRADICTION, "this is not a stack"),
                 };
                 let Expr::Number(n) = self.number(&by)? else {
                     return by.fail(codes::UNSUPPORTED, "a number of elements that is known at run time only");
@@ -196,7 +196,7 @@ impl Reader {
                 if !self.m.headers[header].metadata
                     || !self.fields[self.m.headers[header].ty].contains_key("egress_spec")
                 {
-                    return metadata.fail(codes::CONTRADICTION, "this is no standard metadata");
+                    return metadata.fail(codes::CONTRADICTION, "this is not standard metadata");
                 }
                 Primitive::MarkToDrop(Some(header))
             }
@@ -281,7 +281,7 @@ impl Reader {
     /// The target of a jump, at most the position after the last of `count` calls.
     fn offset(&self, to: &At<'_>, count: usize) -> Read<usize> {
         let Expr::Number(n) = self.number(to)? else {
-            return to.fail(codes::UNSUPPORTED, "a jump to a place that is known at run time only");
+            return to.fail(codes::UNSUPPORTED, "a jump to a target that is known at run time only");
         };
         match usize::try_from(&n).ok().filter(|n| *n <= count) {
             Some(n) => Ok(n),

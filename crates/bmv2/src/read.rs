@@ -70,7 +70,7 @@ pub(crate) fn parse(text: &str) -> Read<Value> {
             }
             _ => {
                 let at = (line_start + e.column().saturating_sub(1)).min(text.len());
-                fault(codes::NO_JSON, format!("this is no JSON: {e}"), at)
+                fault(codes::NO_JSON, format!("this is not JSON: {e}"), at)
             }
         }
     })
@@ -111,7 +111,7 @@ impl<'de> Visitor<'de> for Values {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number that is none"))
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("not a valid number"))
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
@@ -134,7 +134,7 @@ impl<'de> Visitor<'de> for Values {
         let mut values = Map::new();
         while let Some(name) = members.next_key::<String>()? {
             if values.contains_key(&name) {
-                return Err(A::Error::custom("this attribute of the object is there a second time"));
+                return Err(A::Error::custom("duplicate attribute of the object"));
             }
             let Unique(value) = members.next_value()?;
             values.insert(name, value);
@@ -358,7 +358,7 @@ impl<'a> At<'a> {
         let Value::Number(number) = self.value else { return self.wrong_type("a number") };
         match number.as_u64().and_then(|n| u32::try_from(n).ok()) {
             Some(number) => Ok(number),
-            None => self.fail(codes::RANGE, format!("{number} is no whole number from 0 to {}", u32::MAX)),
+            None => self.fail(codes::RANGE, format!("{number} is not a whole number from 0 to {}", u32::MAX)),
         }
     }
 
@@ -508,7 +508,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_lead_to_their_places() {
+    fn paths_resolve_to_their_values() {
         let text = r#"{"a": [1, {"b\"": "x]", "c": [true, {}]}], "d": null}"#;
         let value = parse(text).unwrap();
         let at = At::root(&value).need("a").unwrap().list().unwrap()[1].need("c").unwrap().list().unwrap()[1].clone();
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_told_with_the_path_to_it() {
+    fn syntax_errors_are_reported_with_their_json_path() {
         for (text, path, what) in [
             (
                 r#"{"pipelines": [{"tables": [{}, {}, {}, {"key": [{"target": ["#,
@@ -537,7 +537,7 @@ mod tests {
             ("{\"a\": [1,\n 2,\n NaN]}", "a[2]", "no JSON"),
             (r#"{"a": {"b": [1e999]}}"#, "a.b[0]", "out of range"),
             (r#"{"a": [{}, {"id" 3}]}"#, "a[1].id", "no JSON"),
-            (r#"{"a": [{}, {"id": 3, "name": "x", "id": 4}]}"#, "a[1].id", "a second time"),
+            (r#"{"a": [{}, {"id": 3, "name": "x", "id": 4}]}"#, "a[1].id", "duplicate attribute"),
             (r#"{"a b": {"": [01]}}"#, r#"["a b"][""][0]"#, "no JSON"),
             (r#"{"a": 1} x"#, "", "no JSON"),
             ("[\"\u{1}\"]", "[0]", "no JSON"),

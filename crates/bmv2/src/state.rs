@@ -29,7 +29,7 @@ pub(crate) fn algorithm(value: &At<'_>) -> Read<HashAlgorithm> {
         "hash_ex" => HashAlgorithm::HashEx,
         name @ ("round_robin" | "round_robin_consistent") => {
             let message = format!(
-                "hash algorithm `{name}` is not supported: its values count packets, and are no hash of the data"
+                "hash algorithm `{name}` is not supported: its values count packets, and are not a hash of the data"
             );
             return value.fail(codes::UNSUPPORTED, message);
         }
@@ -46,7 +46,7 @@ impl Reader {
                 let (name, type_name) = (object.name()?, ty.text()?);
                 ty.fail(
                     codes::UNSUPPORTED,
-                    format!("`{name}` is an instance of extern `{type_name}`, which is not here"),
+                    format!("`{name}` is an instance of extern `{type_name}`, which is not supported"),
                 )
             }
         }
@@ -65,8 +65,8 @@ impl Reader {
                 Some(_) => 0,
                 None => u64::from(object.need("size")?.number()?),
             };
-            let place = self.places.of(&object)?;
-            self.m.counters.push(Counter { name: object.name()?.to_string(), place, size, table });
+            let location = self.locations.of(&object)?;
+            self.m.counters.push(Counter { name: object.name()?.to_string(), location, size, table });
         }
         Ok(())
     }
@@ -92,8 +92,8 @@ impl Reader {
                 (true, Some(target)) => self.fixed_or_empty(&target)?,
                 _ => None,
             };
-            let place = self.places.of(&object)?;
-            self.m.meters.push(Meter { name: object.name()?.to_string(), place, bytes, size, direct, result });
+            let location = self.locations.of(&object)?;
+            self.m.meters.push(Meter { name: object.name()?.to_string(), location, bytes, size, direct, result });
         }
         Ok(())
     }
@@ -108,8 +108,8 @@ impl Reader {
             if width == 0 || width > lower::WIDTH_LIMIT {
                 return bits.fail(codes::RANGE, format!("a register of {width} bits"));
             }
-            let place = self.places.of(&object)?;
-            self.m.registers.push(Register { name: object.name()?.to_string(), place, size, width });
+            let location = self.locations.of(&object)?;
+            self.m.registers.push(Register { name: object.name()?.to_string(), location, size, width });
         }
         Ok(())
     }
@@ -170,8 +170,8 @@ impl Reader {
             };
             let condition = object.get("if_cond").map(|c| self.condition(&c)).transpose()?;
             let (verify, update) = (object.flag("verify", true)?, object.flag("update", true)?);
-            let (name, place) = (object.name()?.to_string(), self.places.of(&object)?);
-            self.m.checksums.push(Checksum { name, place, target, calculation, verify, update, condition });
+            let (name, location) = (object.name()?.to_string(), self.locations.of(&object)?);
+            self.m.checksums.push(Checksum { name, location, target, calculation, verify, update, condition });
         }
         Ok(())
     }
@@ -227,8 +227,8 @@ impl Reader {
                 }
                 fields.extend(self.fixed_or_empty(&element.need("value")?)?);
             }
-            let place = self.places.of(&object)?;
-            self.m.learn_lists.push(LearnList { id: number, name: object.name()?.to_string(), place, fields });
+            let location = self.locations.of(&object)?;
+            self.m.learn_lists.push(LearnList { id: number, name: object.name()?.to_string(), location, fields });
         }
         Ok(())
     }

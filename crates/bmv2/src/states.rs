@@ -123,8 +123,8 @@ impl Reader {
         if key.is_empty() {
             transitions.clear();
         }
-        let place = self.places.of(object)?;
-        Ok(State { name: object.name()?.to_string(), place, ops, key, transitions, default })
+        let location = self.locations.of(object)?;
+        Ok(State { name: object.name()?.to_string(), location, ops, key, transitions, default })
     }
 
     /// A transition on a value set. The first one for a set determines the parts of its values.

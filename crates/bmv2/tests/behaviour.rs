@@ -156,7 +156,7 @@ fn a_full_stack_ends_the_parser_with_its_error() {
 }
 
 #[test]
-fn what_is_no_error_has_the_value_of_the_json() {
+fn unknown_errors_have_the_value_of_the_json() {
     let mut program = doing(json!([
         assign(field("h", "b"), expr("&", field("standard_metadata", "parser_error"), hex("0xff"))),
         to_port(1)
@@ -311,7 +311,7 @@ fn entries_of_the_program_and_the_smallest_priority() {
 }
 
 #[test]
-fn hits_and_misses_lead_on() {
+fn tables_continue_by_hit_or_miss() {
     let mut program = with_table(key("exact", "a"), "exact");
     let actions = program["actions"].as_array_mut().unwrap();
     actions.push(
@@ -445,7 +445,7 @@ fn a_script_on_one_engine_does_not_read_all_cells() {
 }
 
 #[test]
-fn another_port_means_drop_where_it_is_asked_for() {
+fn the_drop_port_is_configurable() {
     let program = doing(json!([call("mark_to_drop", json!([header("standard_metadata")]))])).to_string();
     for (asked, port) in [(None, 511), (Some(500), 500)] {
         let compiled = bmv2::compile_with(&program, "test.json", "test", asked).program.unwrap();
@@ -512,7 +512,7 @@ fn clones_keep_what_their_field_list_names() {
 }
 
 #[test]
-fn resubmitted_packets_come_again_with_their_list() {
+fn resubmitted_packets_keep_their_field_list() {
     let lists = json!([{"id": 1, "name": "l", "elements": [field("m", "n")]}]);
     let again = expr("==", field("m", "n"), hex("0x3"));
     let program = replicating(
@@ -618,7 +618,7 @@ fn a_value_set_has_other_masks_in_other_transitions() {
 }
 
 #[test]
-fn places_of_the_source_are_kept() {
+fn source_locations_are_kept() {
     let mut program = doing(json!([to_port(1)]));
     program["actions"][0]["primitives"][0]["source_info"] =
         json!({"filename": "dir/x.p4", "line": 42, "column": 8, "source_fragment": "sm.egress_spec = 1 ..."});
@@ -632,7 +632,7 @@ fn places_of_the_source_are_kept() {
 }
 
 #[test]
-fn ids_are_those_of_the_names() {
+fn ids_are_derived_from_names() {
     let info = accepted(&with_table(key("exact", "a"), "exact")).p4info.unwrap();
     let again = accepted(&with_table(key("lpm", "b"), "lpm")).p4info.unwrap();
     assert_eq!(info.tables[0].preamble.id, again.tables[0].preamble.id);

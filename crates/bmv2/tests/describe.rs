@@ -153,7 +153,7 @@ fn headers_are_instances_with_the_names_of_p4c() {
 }
 
 #[test]
-fn tables_stand_in_the_order_in_which_they_are_applied() {
+fn tables_are_listed_in_the_order_of_application() {
     let file = described(PROGRAM);
     let ingress = named(&file["pipelines"], "ingress");
     assert_eq!(names(&ingress["tables"]), ["I.first", "I.second", "I.fixed", "I.policed", "I.sub.late"]);
@@ -185,7 +185,7 @@ fn tables_stand_in_the_order_in_which_they_are_applied() {
 }
 
 #[test]
-fn actions_have_an_id_for_each_table_and_refuse_to_run_elsewhere() {
+fn actions_have_an_id_for_each_table_and_run_in_no_other() {
     let file = described(PROGRAM);
     let actions = file["actions"].as_array().unwrap();
     for table in file["pipelines"][0]["tables"].as_array().unwrap() {
@@ -223,7 +223,7 @@ fn entries_and_state_are_listed() {
 }
 
 #[test]
-fn a_struct_within_a_struct_makes_it_flat() {
+fn nested_structs_are_flattened() {
     let source = PROGRAM.replace("metadata_t meta", "nested_t meta").replace("inout metadata_t", "inout nested_t");
     let source = source
         .replace("meta.hop = hop; meta.port = port;", "")

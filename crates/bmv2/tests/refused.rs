@@ -98,7 +98,7 @@ fn the_program_with_everything_is_accepted() {
 }
 
 #[test]
-fn messages_name_the_path() {
+fn messages_contain_the_json_path() {
     let cases: [(&str, Value, &str); 28] = [
         ("/__meta__/version/1", json!(99), codes::OTHER_FORMAT),
         ("/__meta__/version", json!([3, 0]), codes::OTHER_FORMAT),
@@ -171,7 +171,7 @@ fn whole_paths() {
 }
 
 #[test]
-fn the_place_in_the_text_is_shown() {
+fn syntax_errors_show_their_location() {
     let mut program = everything();
     program["calculations"][0]["algo"] = json!("sha1");
     let compiled = compile(&program);
@@ -180,13 +180,13 @@ fn the_place_in_the_text_is_shown() {
 }
 
 #[test]
-fn control_flow_that_comes_back_is_refused() {
+fn cyclic_control_flow_is_refused() {
     let mut program = everything();
     program["pipelines"][0]["action_calls"][0]["next_node"] = json!("t");
     refused(&program, codes::CYCLE, "pipelines[0].");
     let mut program = everything();
     program["pipelines"][0]["conditionals"][0]["true_next"] = json!("cond");
-    refused(&program, codes::CYCLE, "pipelines[0].conditionals[0]: the control flow comes back to `cond`");
+    refused(&program, codes::CYCLE, "pipelines[0].conditionals[0]: the control flow has a cycle through `cond`");
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn has_path(program: &Value, message: &str) -> bool {
 }
 
 #[test]
-fn every_value_replaced_or_removed_ends_in_a_program_or_a_message() {
+fn mutated_json_is_accepted_or_refused_without_panic() {
     let program = everything();
     let mut all = Vec::new();
     pointers(&program, String::new(), &mut all);

@@ -32,7 +32,7 @@ fn fields_of_no_bits_are_zero_and_take_nothing() {
 }
 
 #[test]
-fn parsers_lists_and_hashes_pass_over_fields_of_no_bits() {
+fn parsers_lists_and_hashes_skip_fields_of_no_bits() {
     let hash = call(
         "modify_field_with_hash_based_offset",
         json!([

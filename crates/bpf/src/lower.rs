@@ -178,7 +178,7 @@ impl<'p> Lowering<'p> {
 
     fn build(&mut self) -> Builder<'_> {
         let mut build = Builder::at(&mut self.function, self.block);
-        build.place = Some(self.number as u32);
+        build.location = Some(self.number as u32);
         build
     }
 

@@ -18,8 +18,8 @@
 //!
 //! Tests: `tests/memory.rs`.
 
+use admission::LogLimit;
 use openflow::{Error, ErrorKind};
-use places::Seldom;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -137,7 +137,7 @@ pub(crate) struct Memory {
     pub rests: Arc<Pool>,
     pub packet_outs: Arc<Pool>,
     /// Rate limit of log messages about refusals.
-    refused: Mutex<Seldom>,
+    refused: Mutex<LogLimit>,
 }
 
 impl Default for Memory {

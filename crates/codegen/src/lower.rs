@@ -78,7 +78,7 @@ pub(crate) fn function<'m>(
         let data = function.block(block);
         lowering.b.switch_to_block(lowering.blocks[block.index()].expect("declared"));
         for inst in &data.insts {
-            lowering.b.set_srcloc(inst.place.map_or(SourceLoc::default(), SourceLoc::new));
+            lowering.b.set_srcloc(inst.location.map_or(SourceLoc::default(), SourceLoc::new));
             let lowered = lowering.operation(&inst.op, inst.result);
             if let (Some(result), Some(lowered)) = (inst.result, lowered) {
                 lowering.values[result.index()] = Some(lowered);

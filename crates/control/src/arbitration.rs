@@ -136,7 +136,7 @@ impl Roles {
             }
             Some(GivenConfig::Known(config)) => Some(config),
         };
-        self.make_room(role, config.map_or(0, config_bytes))?;
+        self.evict_role(role, config.map_or(0, config_bytes))?;
         let state = self.roles.entry(role.clone()).or_default();
         if let Some(id) = request.election_id
             && state.clients.iter().any(|(other, have)| *other != client && *have == Some(id))
@@ -174,7 +174,7 @@ impl Roles {
     }
 
     /// Evicts roles without clients until the role `claimed`, with a configuration of this many bytes, fits the limits.
-    fn make_room(&mut self, claimed: &Role, bytes: usize) -> Result<()> {
+    fn evict_role(&mut self, claimed: &Role, bytes: usize) -> Result<()> {
         loop {
             let others = || self.roles.iter().filter(|(role, _)| *role != claimed);
             let many = others().count() >= ROLES_MAX;

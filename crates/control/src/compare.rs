@@ -197,7 +197,7 @@ fn table(old: Side<'_>, new: Side<'_>, was: Option<&Table>, now: Option<&Table>)
     };
     actions(&mut d, old, new, &names(old, was), &names(new, now));
     let scopes = |t: &Table| t.action_refs.iter().map(|r| r.scope).collect::<Vec<_>>();
-    d.copied(d.copied.is_empty() && scopes(was) != scopes(now), || "actions may stand elsewhere".to_string());
+    d.copied(d.copied.is_empty() && scopes(was) != scopes(now), || "actions may have other scopes".to_string());
     d.copied(was.size != now.size, || format!("the size changes from {} to {}", was.size, now.size));
     d.copied(was.idle_timeout != now.idle_timeout, || {
         format!("idle timeouts are {} supported", if now.idle_timeout { "now" } else { "no longer" })

@@ -620,11 +620,11 @@ impl Control {
 
     /// Handles digest messages and the passing of time. Returns the digest lists and idle notifications that are due.
     pub fn tick(&mut self, device_id: u64, messages: &[DigestMessage], now_ns: u64) -> Events {
-        self.tick_telling(device_id, messages, now_ns).0
+        self.tick_reporting_idle(device_id, messages, now_ns).0
     }
 
     /// As [`Control::tick`], and returns the idle entries too, whether or not a client receives them.
-    pub fn tick_telling(
+    pub fn tick_reporting_idle(
         &mut self,
         device_id: u64,
         messages: &[DigestMessage],

@@ -6,7 +6,7 @@
 //! there are due timers, not entries; tables without idle timeouts cost nothing. The time is that of [`Control::tick`]
 //! and stands still between two ticks, so an entry may be checked too early, but at most one tick too late.
 //!
-//! Tables that packets write report their expired entries themselves (`PipelineState::tells_idle`). If such an entry
+//! Tables that packets write report their expired entries themselves (`PipelineState::reports_idle`). If such an entry
 //! was removed, the notification is the last message about it.
 //!
 //! After a report the timeout starts anew: an entry that stays idle is reported again one timeout later. Timers are
@@ -46,7 +46,7 @@ impl IdleTimers {
         let now_ns = earlier.map_or(forwarding.timers.now_ns, |earlier| earlier.now_ns);
         let mut timers = IdleTimers { now_ns, ..IdleTimers::default() };
         for (id, table) in forwarding.schema.tables.iter().filter(|(_, table)| table.idle_timeout) {
-            let target = table.target.filter(|target| !forwarding.state().tells_idle(*target));
+            let target = table.target.filter(|target| !forwarding.state().reports_idle(*target));
             let mut place = target.map(|target| (target, 0));
             while let Some((target, from)) = place {
                 let (entries, next) = forwarding.state().walk(target, from, STEP);

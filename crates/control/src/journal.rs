@@ -3,7 +3,7 @@
 //! ```text
 //!   Control::write ──▶ applied ──▶ changes, by key ──▶ Journal::append ──▶ ticket       under the caller's lock
 //!   answer to the controller ◀── Journal::wait(ticket): durable ──────────────┘         outside of it
-//!                            ◀── failed: Control::take_back undoes it ────────┘
+//!                            ◀── failed: Control::roll_back undoes it ────────┘
 //! ```
 //!
 //! A change is journalled after it was checked and applied, as the entity that would reproduce it: as the controller
@@ -211,8 +211,8 @@ impl Control {
     /// # Errors
     ///
     /// Some changes cannot be undone yet.
-    pub fn take_back(&mut self) -> Result<()> {
-        self.devices.values_mut().map(Device::take_back).fold(Ok(()), Result::and)
+    pub fn roll_back(&mut self) -> Result<()> {
+        self.devices.values_mut().map(Device::roll_back).fold(Ok(()), Result::and)
     }
 
     /// Does nothing while the journal works. After a failure, undoes what is not durable and reopens the journal.
@@ -226,7 +226,7 @@ impl Control {
             return Ok(());
         };
         let Some(failure) = journal.failure() else { return Ok(()) };
-        self.take_back()?;
+        self.roll_back()?;
         let refused = |why: &str| Error::unavailable(format!("writes are refused, they could not be kept: {why}"));
         journal.reopen().map_err(|_| refused(&failure))?;
         for device in self.devices.values_mut() {
@@ -259,7 +259,7 @@ impl Device {
         keeper.replace(Contents::Same, contents(&mut entities))
     }
 
-    fn take_back(&mut self) -> Result<()> {
+    fn roll_back(&mut self) -> Result<()> {
         let Some(keeper) = &mut self.keeper else { return Ok(()) };
         if keeper.journal.failure().is_none() {
             return Ok(());
@@ -275,7 +275,7 @@ impl Device {
             {
                 keeper.pending.push_back((ticket, slot, undo));
                 return Err(Error::unavailable(format!(
-                    "what the disk did not keep cannot be taken back yet: {error}"
+                    "what was not written to disk cannot be rolled back yet: {error}"
                 )));
             }
         }
@@ -382,7 +382,7 @@ impl Forwarding {
         let Ok(key) = self.key(entity) else { return };
         let after = match entity {
             _ if kind == UpdateKind::Delete => After::Gone,
-            Entity::Table(entry) if kind == UpdateKind::Insert || self.says_all(entry) => After::Given(at),
+            Entity::Table(entry) if kind == UpdateKind::Insert || self.replaces_whole(entry) => After::Given(at),
             Entity::Table(entry) => self.reads_back(entry),
             Entity::DirectCounter(entity::DirectCounterEntry { table_entry: Some(entry), .. })
             | Entity::DirectMeter(entity::DirectMeterEntry { table_entry: Some(entry), .. }) => self.reads_back(entry),
@@ -400,7 +400,7 @@ impl Forwarding {
     }
 
     /// Whether a modification replaces the whole entry.
-    fn says_all(&self, entry: &TableEntry) -> bool {
+    fn replaces_whole(&self, entry: &TableEntry) -> bool {
         self.is_plain(entry) && entry.action.is_some()
     }
 
@@ -544,7 +544,7 @@ impl Forwarding {
 }
 
 /// The direct resources of a default entry, as entities of their own.
-pub(crate) fn beside_default(entry: &TableEntry) -> Vec<Entity> {
+pub(crate) fn default_resources(entry: &TableEntry) -> Vec<Entity> {
     let default = TableEntry { table_id: entry.table_id, is_default_action: true, ..Default::default() };
     let counter = entry.counter_data.filter(|data| *data != Default::default()).map(|data| {
         Entity::DirectCounter(entity::DirectCounterEntry { table_entry: Some(default.clone()), data: Some(data) })

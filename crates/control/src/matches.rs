@@ -60,7 +60,7 @@ fn field_match(owner: &str, field: &FieldSchema, matches: &[FieldMatch]) -> Resu
                     Error::invalid(format!("{what}: the prefix length {prefix_len} is not from 1 to {width}"))
                 })?;
             if value.shl(u64::from(prefix_len)).is_true() {
-                return Err(Error::invalid(format!("{what}: {value:#} has bits set behind the prefix /{prefix_len}")));
+                return Err(Error::invalid(format!("{what}: {value:#} has bits set after the prefix /{prefix_len}")));
             }
             Ok(KeyMatch::Lpm { value, prefix_len })
         }

@@ -4,7 +4,7 @@
 //! A one-shot action set becomes a group and members with ids from [`ONE_SHOT_IDS`] on, which controllers can neither
 //! use nor see. The set as sent is stored with its entry and returned on reading. A profile is programmed in one style
 //! at a time: while an entry with an action set exists, members and groups are refused, and vice versa. A set's group
-//! action runs before the selected member: the program has an action for each such pair ([`ir::composed_action_name`]),
+//! action runs before the selected member: the program has an action for each such pair ([`ir::combined_action_name`]),
 //! and the members of such a set call it with the arguments of both.
 
 use crate::entity::{self, Entity, TableAction, UpdateKind, Watch};
@@ -87,7 +87,7 @@ impl Forwarding {
     pub(crate) fn write_group(&mut self, kind: UpdateKind, group: &entity::Group) -> Result<()> {
         let (profile, target, name) = self.manual_profile(group.action_profile_id)?;
         if !profile.with_selector {
-            return Err(Error::invalid(format!("{name} is no selector; it has members but no groups")));
+            return Err(Error::invalid(format!("{name} is not an action selector; it has members but no groups")));
         }
         let name = format!("group {} of {name}", group.group_id);
         check_id(group.group_id, &name)?;
@@ -188,7 +188,7 @@ impl Forwarding {
             TableAction::Group(id) => {
                 let (profile, target, _) = self.manual_profile(profile_id)?;
                 if !profile.with_selector {
-                    return Err(Error::invalid(format!("{name} is no selector; entries give a member")));
+                    return Err(Error::invalid(format!("{name} is not an action selector; entries give a member")));
                 }
                 if !self.state().groups(target).iter().any(|(have, ..)| have == id) {
                     return Err(Error::not_found(format!("{name} has no group {id}")));
@@ -217,7 +217,7 @@ impl Forwarding {
         let target = present(profile.target, ObjectKind::ActionProfile, &profile.name)?;
         if !profile.with_selector {
             return Err(Error::invalid(format!(
-                "action profile `{}` is no selector; entries give a member",
+                "action profile `{}` is not an action selector; entries give a member",
                 profile.name
             )));
         }
@@ -260,9 +260,9 @@ impl Forwarding {
         let kept = entity::ActionSet { actions: kept.collect(), group_action, ..set.clone() };
         if let Some((action, before)) = &before {
             for call in &mut calls {
-                let composed = profile.composed.get(&(action.action_id, call.action)).copied();
+                let combined = profile.combined.get(&(action.action_id, call.action)).copied();
                 let missing = || Error::internal(format!("{name}: a member cannot follow the group action"));
-                call.action = composed.ok_or_else(missing)?;
+                call.action = combined.ok_or_else(missing)?;
                 call.args.splice(0..0, before.iter().cloned());
             }
         }
@@ -317,7 +317,7 @@ impl Forwarding {
             let names = choices(names.iter().map(String::as_str));
             let given = self.schema.action_name(action.action_id);
             return Err(Error::invalid(format!(
-                "{name}: `{given}` is no group action; its actions marked `@groupaction`: {names}"
+                "{name}: `{given}` is not a group action; its actions marked `@groupaction`: {names}"
             )));
         };
         let args = self.schema.action_arguments(name, schema, action)?;

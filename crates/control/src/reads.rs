@@ -497,7 +497,7 @@ impl Forwarding {
         }
         *room = room.checked_sub(1).ok_or(Full(1))?;
         if let Ok(found) = self.state().entry(table, &key.0, key.1)
-            && !self.state().is_before(table, place, &key.0, key.1)
+            && !self.state().walk_has_passed(table, place, &key.0, key.1)
         {
             walk.before.extend(self.of_query(&walk.query, table, &found).unwrap_or_default());
         }

@@ -14,7 +14,7 @@ use crate::entity::{
 };
 use crate::error::{Error, Result};
 use crate::forwarding::Forwarding;
-use crate::journal::beside_default;
+use crate::journal::default_resources;
 use crate::schema::Schema;
 use base::ids::ExternId;
 use p4info::{ObjectKind, P4Info};
@@ -216,7 +216,7 @@ impl Carrier<'_> {
         // A default entry with the program's own action: only the direct resources that controllers wrote.
         let own = |entity: &Entity| match entity {
             Entity::Table(entry) if entry.is_default_action && self.old.default_is_initial(entry.table_id) => {
-                Some(beside_default(entry))
+                Some(default_resources(entry))
             }
             _ => None,
         };

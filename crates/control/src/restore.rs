@@ -1,7 +1,7 @@
 //! Restores a journalled config: its program, and everything that controllers had written into it.
 //!
 //! ```text
-//!   Control::prepare ──▶ Preparation::restore ──▶ Control::put_back
+//!   Control::prepare ──▶ Preparation::restore ──▶ Control::install_restored
 //!        lock               without the lock           lock
 //!
 //!   caller:    compiles the program ──▶ writes entities into the state, in order
@@ -20,7 +20,7 @@ use crate::control::Control;
 use crate::entity::{Entity, TableEntry, Update, UpdateKind};
 use crate::error::{Error, Result};
 use crate::forwarding::{Forwarding, ForwardingConfig};
-use crate::journal::{Slot, beside_default};
+use crate::journal::{Slot, default_resources};
 use crate::preparation::{Preparation, Prepared};
 use crate::schema::Schema;
 use std::collections::{BTreeMap, VecDeque};
@@ -82,7 +82,7 @@ impl Control {
     /// # Errors
     ///
     /// UNAVAILABLE if the switch cannot run it.
-    pub fn put_back(&mut self, device_id: u64, slot: Slot, restored: RestoredConfig) -> Result<Restored> {
+    pub fn install_restored(&mut self, device_id: u64, slot: Slot, restored: RestoredConfig) -> Result<Restored> {
         let RestoredConfig { forwarding, found } = restored;
         let device = self.device(device_id)?;
         match slot {
@@ -105,7 +105,7 @@ impl Control {
         entities: Vec<Entity>,
     ) -> Result<Restored> {
         let restored = self.prepare(device_id, config, false)?.restore(&Whole(Mutex::new(entities)))?;
-        self.put_back(device_id, slot, restored)
+        self.install_restored(device_id, slot, restored)
     }
 }
 
@@ -325,7 +325,7 @@ impl Forwarding {
             && entry.is_default_action
             && self.schema.tables.get(&entry.table_id).is_some_and(|table| table.const_default)
         {
-            return self.restore_beside_default(entry);
+            return self.restore_default_resources(entry);
         }
         let (kind, entity) = match entity {
             Entity::Table(entry) if entry.is_default_action => {
@@ -343,8 +343,8 @@ impl Forwarding {
     }
 
     /// Writes the direct resources of a constant default entry; nothing else of it can have been written.
-    fn restore_beside_default(&mut self, entry: &TableEntry) -> Result<()> {
-        for entity in beside_default(entry) {
+    fn restore_default_resources(&mut self, entry: &TableEntry) -> Result<()> {
+        for entity in default_resources(entry) {
             self.write(&Update { kind: UpdateKind::Modify, entity: Some(entity) })?;
         }
         Ok(())

@@ -106,7 +106,7 @@ impl RoleConfig {
     }
 
     /// Whether this role has the entity's object exclusively.
-    pub(crate) fn keeps_for_itself(&self, entity: &Entity) -> bool {
+    pub(crate) fn has_exclusively(&self, entity: &Entity) -> bool {
         matches!(place(entity), Place::Object(id) if self.exclusive.contains(&id))
     }
 }
@@ -126,7 +126,7 @@ impl Scope {
         if self.own.as_ref().is_some_and(|own| !own.has(entity)) {
             return Err(Error::denied(format!("{} has no access to this object by its configuration", self.name)));
         }
-        match self.others.iter().find(|(_, other)| other.keeps_for_itself(entity)) {
+        match self.others.iter().find(|(_, other)| other.has_exclusively(entity)) {
             Some((other, _)) => Err(Error::denied(format!("{other} has this object for itself"))),
             None => Ok(()),
         }

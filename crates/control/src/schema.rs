@@ -259,7 +259,7 @@ pub struct ProfileSchema {
     pub actions: Vec<ListedAction>,
     /// The index of the action that runs a group action and then a member's action, by the group action's id and the
     /// index of the member's action in the program's list.
-    pub composed: HashMap<(u32, u32), u32>,
+    pub combined: HashMap<(u32, u32), u32>,
     /// Limit on the size of a group.
     pub max_group_size: i32,
     /// Whether a group's size is its number of members rather than the sum of their weights.
@@ -446,7 +446,7 @@ impl Schema {
     }
 
     /// The indices of the program's actions that run a group action and then a member's action.
-    fn composed(&self, listed: &[ListedAction], list: &[ir::program::TableAction]) -> HashMap<(u32, u32), u32> {
+    fn combined(&self, listed: &[ListedAction], list: &[ir::program::TableAction]) -> HashMap<(u32, u32), u32> {
         let groups = || listed.iter().filter(|a| a.scope == ActionScope::GroupAction);
         if groups().next().is_none() {
             return HashMap::new();
@@ -456,7 +456,7 @@ impl Schema {
         let pairs = groups().flat_map(|group| listed.iter().map(move |member| (group, member)));
         let place = |(group, member): (&ListedAction, &ListedAction)| {
             let names = [group, member].map(|a| name_at(a.position as usize));
-            let place = places.get(ir::composed_action_name(names[0], names[1]).as_str())?;
+            let place = places.get(ir::combined_action_name(names[0], names[1]).as_str())?;
             Some(((group.id, member.position), *place))
         };
         pairs.filter_map(place).collect()
@@ -481,7 +481,7 @@ impl Schema {
             name: profile.preamble.name.clone(),
             target,
             with_selector: profile.with_selector,
-            composed: self.composed(&actions, list.unwrap_or_default()),
+            combined: self.combined(&actions, list.unwrap_or_default()),
             actions,
             max_group_size: profile.max_group_size,
             counts_members,

@@ -78,7 +78,7 @@ impl Forwarding {
 
     /// Whether this module's timers, rather than the data plane, detect the table's idle entries.
     fn has_timers(&self, table: &TableSchema, target: TableId) -> bool {
-        table.idle_timeout && !self.state().tells_idle(target)
+        table.idle_timeout && !self.state().reports_idle(target)
     }
 
     pub(crate) fn is_const_entry(&self, table: TableId, key: &EntryKey) -> bool {

@@ -39,7 +39,7 @@
 //!
 //! Units do not pay for loops, in which each run of an entry may spend `ir::STEPS_MAX` steps. All that a received burst causes may
 //! spend so much in them as two runs of each packet (egress, deparser) and one more; batches that are to run behind that are
-//! dropped, counted in the same way. What a run is spared (`ir::cost::SPARED_STEPS`) is not counted.
+//! dropped, counted in the same way. What a run is spared (`ir::cost::FREE_STEPS`) is not counted.
 //!
 //! | file | holds |
 //! | --- | --- |

@@ -244,7 +244,8 @@ fn load_now(
     options: &CodeOptions,
     old: Option<(&Pipeline, &Keep)>,
 ) -> Result<Pipeline, PipelineError> {
-    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason, limit: None };
+    let name = program.name.clone();
+    let refuse = |reason: String| PipelineError { program: name.clone(), reason, limit: None };
     let start = Instant::now();
     let problems = ir::verify(&program);
     let mut times = vec![("verify IR", start.elapsed())];
@@ -254,6 +255,12 @@ fn load_now(
     if let Some(symbol) = program.unresolved().next() {
         return Err(refuse(format!("it calls `{symbol}`, which this switch does not have")));
     }
+    let peeking = match engine {
+        EngineKind::Interpreter => None,
+        _ if workers == 1 => None,
+        _ => opt::peeks(&program, &options.passes).map(Arc::new),
+    };
+    let program = peeking.unwrap_or(program);
     let fast = |(old, keep): (&'_ Pipeline, _)| old.backend.fast().cloned().map(|fast| (fast, keep));
     let may_keep = matches!(engine, EngineKind::Machine | EngineKind::Staged);
     let kept = old.filter(|(old, _)| may_keep && old.workers() == workers).and_then(fast);
@@ -564,7 +571,7 @@ impl Pipeline {
         self.backend.watch(on);
     }
 
-    /// The parts of the program at these spots, as names of `jit::Place::region`.
+    /// The parts of the program at these spots, as names of `jit::Location::region`.
     pub fn regions(&self, spots: &[Spot]) -> Vec<Option<String>> {
         self.backend.regions(spots)
     }
@@ -635,7 +642,7 @@ mod tests {
         let stage = b.begin_stage("count", StageKind::Control);
         let value = b.local("value", 64);
         let index = Operand::new_const(32, 0);
-        b.emit(Op::RegisterRead { register, dst: value, index: index.clone() });
+        b.emit(Op::RegisterRead { register, dst: value, index: index.clone(), peek: false });
         let hash = b.local("hash", 32);
         for _ in 0..50 {
             b.emit(Op::Hash {

@@ -596,7 +596,7 @@ impl PipelineState for FastState {
         lock(&self.lock().tables[table.index()]).table.walk(place, about, now_us)
     }
 
-    fn is_before(&self, table: TableId, place: u64, key: &[KeyMatch], priority: i32) -> bool {
+    fn walk_has_passed(&self, table: TableId, place: u64, key: &[KeyMatch], priority: i32) -> bool {
         lock(&self.lock().tables[table.index()]).table.is_before(place, key, priority)
     }
 
@@ -618,7 +618,7 @@ impl PipelineState for FastState {
         self.expired.take()
     }
 
-    fn tells_idle(&self, table: TableId) -> bool {
+    fn reports_idle(&self, table: TableId) -> bool {
         self.program.tables[table.index()].dynamic.is_some()
     }
 

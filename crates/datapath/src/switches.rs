@@ -62,7 +62,9 @@ pub fn optimisations() -> Vec<Optimisation> {
     let code = code.map(|o| Optimisation { name: o.name(), about: o.about(), part: Part::Code });
     let about = "write what all entries of a table have in common into the program, where code is made for them";
     let actions = Optimisation { name: SPECIALISE_ACTIONS, about, part: Part::Ir };
-    passes.chain([actions]).chain(code).collect()
+    let about = "let packets that only read a register's cell do so without its lock, where several workers run";
+    let peeks = Optimisation { name: opt::PEEKS, about, part: Part::Ir };
+    passes.chain([peeks, actions]).chain(code).collect()
 }
 
 /// A set of optimisations to switch off.
@@ -97,7 +99,8 @@ impl Without {
 
     /// The options of the passes.
     pub fn passes(&self) -> opt::Options {
-        let disabled = opt::pass_names().filter(|name| self.0.contains(name)).map(str::to_string).collect();
+        let disabled =
+            opt::pass_names().chain([opt::PEEKS]).filter(|name| self.0.contains(name)).map(str::to_string).collect();
         opt::Options { disabled, ..opt::Options::default() }
     }
 

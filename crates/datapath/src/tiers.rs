@@ -39,7 +39,7 @@ const WIDE_RULES_MAX: u64 = 16;
 /// The same for a table with an lpm field.
 const PREFIXES_MAX: u64 = 10;
 /// The same for a table of exact fields whose engine hashes keys.
-const KEYED_MAX: u64 = jit::KEYED_MAX as u64;
+const KEYED_MAX: u64 = jit::EXACT_INDEX_MAX as u64;
 /// The same for a direct index with one field that routes may supply: up to here its entries are stored in the rows
 /// of the materialised join (`jit`'s `join.rs`).
 const POSITIONS_MAX: u64 = 4096;

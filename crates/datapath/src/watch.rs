@@ -35,7 +35,7 @@ const TICK: Duration = Duration::from_millis(100);
 pub struct RegionCycles {
     /// The program's device.
     pub device: u64,
-    /// The part's name, as in `jit::Place::region`: `table:I.dst`, `action:I.forward`, `state:P.start`, ...
+    /// The part's name, as in `jit::Location::region`: `table:I.dst`, `action:I.forward`, `state:P.start`, ...
     pub region: String,
     /// The number of samples in it.
     pub samples: u64,

@@ -111,7 +111,7 @@ fn programs() -> [Arc<ir::Program>; 3] {
     let (raw, with) = compile(&[]);
     let text = ir::print(&with);
     assert!(text.contains("again resubmitted, 1") && text.contains("again recirculated, 2"), "{text}");
-    [raw, with, compile(&["again"]).1].map(Arc::new)
+    [raw, with, compile(&["reingress"]).1].map(Arc::new)
 }
 
 fn engines() -> Vec<(&'static str, Local)> {

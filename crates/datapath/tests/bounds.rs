@@ -298,7 +298,7 @@ b3:
             let frame = rounds.to_be_bytes();
             let what = format!("{rounds} rounds of each copy, {mode:?}");
             let all = engines.check(&frame, &what);
-            let each = (charge * u64::from(rounds + 1)).saturating_sub(ir::cost::SPARED_STEPS);
+            let each = (charge * u64::from(rounds + 1)).saturating_sub(ir::cost::FREE_STEPS);
             let (mut left, mut sent) = (3 * ir::STEPS_MAX, 0);
             while left > 0 && sent < COPIES {
                 let together = (COPIES - sent).min(64);

@@ -211,6 +211,28 @@ b1:
     )
 }
 
+/// Packets that a cell lets through before it is full.
+const ROOM: u64 = 4000;
+
+/// A packet is sent, and counted, while its cell has room; then packets only read.
+fn limited() -> String {
+    format!(
+        "\
+b0:
+  x = read p, h.i
+  c = ult x, 32w{}
+  branch c, b1, b2
+b1:
+  x = add x, 32w1
+  write p, h.i, x
+  send port
+b2:
+  drop \"denied\"
+",
+        FULL + ROOM
+    )
+}
+
 fn sums(pipeline: &Pipeline) -> [u64; 2] {
     let sum = |register| {
         let cell = |i| pipeline.state().register(register, i).expect("a cell").to_u64().expect("64 bits at most");
@@ -283,6 +305,20 @@ fn a_lock_is_held_for_a_cell_that_is_read_in_vain() {
         assert_eq!(sent, all(engine), "{engine:?}: some have seen cells that differ");
         let [p, q] = sums(&pipeline);
         assert_eq!(p, q, "{engine:?}");
+    }
+}
+
+#[test]
+fn packets_that_only_read_a_cell_lock_nothing_and_lose_nothing() {
+    let program = program(&limited());
+    let made = opt::peeks(&program, &opt::Options::default()).expect("the half that is dropped only reads");
+    assert!(ir::print::print(&made).contains("peek p"));
+    assert!(ENGINES.iter().all(|engine| all(*engine) > 2 * USED * ROOM), "cells become full");
+    for engine in ENGINES {
+        let (pipeline, sent) = play(&program, engine);
+        let cells = (0..USED).map(|i| pipeline.state().register(P, i).expect("a cell").to_u64().expect("32 bits"));
+        assert_eq!(cells.collect::<Vec<u64>>(), [FULL + ROOM; USED as usize], "{engine:?}");
+        assert_eq!(sent, USED * ROOM, "{engine:?}: each packet that is sent was counted");
     }
 }
 

@@ -22,14 +22,14 @@ pub enum Form<'a> {
     /// P4 source.
     P4(&'a str),
     /// JSON that carries P4 source.
-    Carried(Carried),
+    Embedded(Embedded),
     /// bmv2's JSON.
     Bmv2(&'a str),
 }
 
 /// P4 source in a JSON file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Carried {
+pub struct Embedded {
     /// P4 source that needs no other file.
     pub source: String,
     /// The name of the original source file.
@@ -40,9 +40,9 @@ pub struct Carried {
     pub bmv2: bool,
 }
 
-impl Carried {
+impl Embedded {
     /// JSON text that holds only this.
-    pub fn alone(&self) -> String {
+    pub fn to_json(&self) -> String {
         serde_json::json!({ "sluice": self }).to_string()
     }
 }
@@ -55,18 +55,18 @@ impl Carried {
 pub fn text(config: &[u8]) -> Result<&str, String> {
     // A text may begin with the byte of a field's tag, but cannot be a valid message to its last byte by chance.
     let data = device_data(config).unwrap_or(config);
-    std::str::from_utf8(data).map_err(|error| match no_utf8(data, error.valid_up_to()) {
+    std::str::from_utf8(data).map_err(|error| match invalid_utf8(data, error.valid_up_to()) {
         Some(why) => why,
         None => {
             let at = error.valid_up_to();
-            format!("the device config is no text (byte {at} is no UTF-8): it must be {FORMS}")
+            format!("the device config is not text (byte {at} is not UTF-8): it must be {FORMS}")
         }
     })
 }
 
 /// The error for JSON that is valid UTF-8 only up to byte `at`, with the path to that place; `None` if it does not
 /// begin like JSON.
-pub fn no_utf8(bytes: &[u8], at: usize) -> Option<String> {
+pub fn invalid_utf8(bytes: &[u8], at: usize) -> Option<String> {
     let before = std::str::from_utf8(bytes.get(..at)?).ok()?;
     let before = before.strip_prefix('\u{feff}').unwrap_or(before);
     if !is_json(before.trim_start()) {
@@ -74,7 +74,7 @@ pub fn no_utf8(bytes: &[u8], at: usize) -> Option<String> {
     }
     let path = bmv2::path_behind(before);
     let of = if path.is_empty() { path } else { path + ": " };
-    Some(format!("{of}byte {at} of the JSON is no UTF-8"))
+    Some(format!("{of}byte {at} of the JSON is not UTF-8"))
 }
 
 /// Whether a text begins like a JSON object, and so like no P4 program.
@@ -91,18 +91,20 @@ fn is_json(begin: &str) -> bool {
 pub fn of(text: &str) -> Result<Form<'_>, String> {
     #[derive(Deserialize)]
     struct File {
-        sluice: Option<Carried>,
+        sluice: Option<Embedded>,
     }
     let begin = text.strip_prefix('\u{feff}').unwrap_or(text).trim_start();
     if !begin.starts_with('{') {
         return Ok(Form::P4(text));
     }
     match serde_json::from_str::<File>(begin) {
-        Ok(File { sluice: Some(carried) }) => Ok(Form::Carried(carried)),
+        Ok(File { sluice: Some(carried) }) => Ok(Form::Embedded(carried)),
         // bmv2's front end gives better messages about malformed files, with locations.
         Ok(File { sluice: None }) if bmv2::is_program(begin) => Ok(Form::Bmv2(begin)),
         Ok(File { sluice: None }) => Ok(Form::P4(text)),
-        Err(error) if error.is_data() => Err(format!("the JSON is no program: {error}; a program is {FORMS}")),
+        Err(error) if error.is_data() => {
+            Err(format!("the JSON does not hold a program: {error}; a program is {FORMS}"))
+        }
         Err(_) if is_json(begin) || bmv2::is_program(begin) => Ok(Form::Bmv2(begin)),
         Err(_) => Ok(Form::P4(text)),
     }
@@ -178,10 +180,10 @@ mod tests {
             assert_eq!(text(&wrapped), Ok(program));
         }
         let (source, name) = ("// p4\n".to_string(), "a.p4".to_string());
-        let carried_source = Carried { source, name, bmv2: false };
-        assert_eq!(of(carried), Ok(Form::Carried(carried_source.clone())));
-        let as_in_bmv2 = Carried { bmv2: true, ..carried_source };
-        assert_eq!(of(&as_in_bmv2.alone()), Ok(Form::Carried(as_in_bmv2)));
+        let carried_source = Embedded { source, name, bmv2: false };
+        assert_eq!(of(carried), Ok(Form::Embedded(carried_source.clone())));
+        let as_in_bmv2 = Embedded { bmv2: true, ..carried_source };
+        assert_eq!(of(&as_in_bmv2.to_json()), Ok(Form::Embedded(as_in_bmv2)));
         assert_eq!(of(bmv2), Ok(Form::Bmv2(bmv2)));
         assert_eq!(of(&long), Ok(Form::P4(&long)));
         // Extras, and fields in another order.
@@ -227,7 +229,7 @@ mod tests {
             assert_eq!(of(other), Ok(Form::P4(other)));
         }
         let why = text(b"{\"parsers\": [{\"name\": \"\xff\"}]}").unwrap_err();
-        assert_eq!(why, "parsers[0].name: byte 23 of the JSON is no UTF-8");
+        assert_eq!(why, "parsers[0].name: byte 23 of the JSON is not UTF-8");
         assert!(text(b"{ header \xff").unwrap_err().contains(FORMS));
     }
 }

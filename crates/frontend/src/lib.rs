@@ -2,23 +2,24 @@
 //! and the tests.
 //!
 //! Runs the stages in order and stops after the first one that reports an error, with all diagnostics so far. (After
-//! syntax errors, `beside` still reports type errors in other declarations.) Opens files only through [`Input::File`].
-//! A program that arrives over P4Runtime is [`Input::Text`] and sees only the embedded architecture files and the
-//! configured include directories. `explain` is the registry of diagnostic codes; `silence` filters warnings.
+//! syntax errors, `partial_check` still reports type errors in other declarations.) Opens files only through
+//! [`Input::File`]. A program that arrives over P4Runtime is [`Input::Text`] and sees only the embedded architecture
+//! files and the configured include directories. `explain` is the registry of diagnostic codes; `warning_filter`
+//! filters warnings.
 //!
 //! The stages walk syntax trees recursively. The parser bounds their depth, and the stages run on a thread with a stack
 //! for that depth, so the size of the caller's stack, which may be a server's small one, does not matter.
 
-mod beside;
 pub mod explain;
 pub mod form;
-mod silence;
+mod partial_check;
+mod warning_filter;
 
-pub use silence::Warnings;
+pub use warning_filter::Warnings;
 
 use base::diag::has_errors;
 use base::{Diagnostic, Severity, SourceMap};
-use form::{Carried, Form};
+use form::{Embedded, Form};
 use p4info::P4Info;
 use sema::TypedProgram;
 use std::io::Read;
@@ -169,7 +170,7 @@ fn read_text(path: &Path) -> std::io::Result<String> {
 fn read_included(path: &Path) -> Result<Option<String>, String> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(None) };
     if !metadata.is_file() {
-        return Err("it is no regular file".to_string());
+        return Err("it is not a regular file".to_string());
     }
     std::fs::File::open(path).and_then(read_bounded).map(Some).map_err(|error| error.to_string())
 }
@@ -184,7 +185,7 @@ fn read_bounded(file: impl Read) -> std::io::Result<String> {
     }
     match String::from_utf8(bytes) {
         Ok(text) => Ok(text),
-        Err(e) => match form::no_utf8(e.as_bytes(), e.utf8_error().valid_up_to()) {
+        Err(e) => match form::invalid_utf8(e.as_bytes(), e.utf8_error().valid_up_to()) {
             Some(why) => Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why)),
             None => Ok(String::from_utf8_lossy(e.as_bytes()).into_owned()),
         },
@@ -203,11 +204,11 @@ fn read_stdin() -> std::io::Result<String> {
 ///
 /// An I/O error if the file cannot be read again; `InvalidData` for standard input that carries a program in JSON.
 pub fn self_contained(path: &Path, sources: &SourceMap, options: &Options) -> std::io::Result<String> {
-    let source = text_alone(path, sources, options)?;
+    let source = self_contained_text(path, sources, options)?;
     if !options.bmv2 || !matches!(form::of(&source), Ok(Form::P4(_))) {
         return Ok(source);
     }
-    Ok(Carried { source, name: path.display().to_string(), bmv2: true }.alone())
+    Ok(Embedded { source, name: path.display().to_string(), bmv2: true }.to_json())
 }
 
 /// The name of the program on standard input, in messages.
@@ -224,7 +225,7 @@ fn text_again(path: &Path, sources: &SourceMap) -> std::io::Result<(String, Stri
     }
 }
 
-fn text_alone(path: &Path, sources: &SourceMap, options: &Options) -> std::io::Result<String> {
+fn self_contained_text(path: &Path, sources: &SourceMap, options: &Options) -> std::io::Result<String> {
     let (main, text) = text_again(path, sources)?;
     if !matches!(form::of(&text), Ok(Form::P4(_))) {
         return Ok(text);
@@ -264,7 +265,7 @@ pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result
 /// As [`compile`].
 pub fn compile_on_this_stack(input: Input, options: &Options, until: Until) -> std::io::Result<Compiled> {
     let (mut out, program) = stages(input, options, until)?;
-    silence::by_annotations(&program, &mut out.diagnostics);
+    warning_filter::by_annotations(&program, &mut out.diagnostics);
     options.warnings.apply(&mut out.diagnostics);
     if out.failed() {
         (out.raw, out.optimised) = (None, None);
@@ -281,7 +282,7 @@ pub fn compile_tree(
     until: Until,
 ) -> (Compiled, syntax::ast::Program) {
     let (mut out, program) = stages_of(source, options, loader, until);
-    silence::by_annotations(&program, &mut out.diagnostics);
+    warning_filter::by_annotations(&program, &mut out.diagnostics);
     options.warnings.apply(&mut out.diagnostics);
     (out, program)
 }
@@ -302,7 +303,7 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
     };
     match form::of(&source.text).map_err(invalid)? {
         Form::P4(_) => {}
-        Form::Carried(Carried { source: text, name, bmv2 }) => {
+        Form::Embedded(Embedded { source: text, name, bmv2 }) => {
             let name = if name.is_empty() { source.name } else { name };
             let options = Options { bmv2: bmv2 || options.bmv2, ..options.clone() };
             // The file's author must not be able to read other files of this machine through it.
@@ -382,7 +383,7 @@ fn stages_of(
     out.diagnostics.extend(parsed.diagnostics);
     lap(&mut out.times, "parse");
     if out.failed() && until != Until::Syntax {
-        let errors = beside::type_errors(&parsed.program, &out.sources, &out.diagnostics);
+        let errors = partial_check::type_errors(&parsed.program, &out.sources, &out.diagnostics);
         out.diagnostics.extend(errors);
         lap(&mut out.times, "check");
     }

@@ -120,7 +120,7 @@ fn only_regular_files_are_included() {
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     for not_a_file in ["/dev/zero", "folder", "fifo"] {
         let (codes, text) = with(not_a_file);
-        assert!(codes == ["E0010"] && text.contains("no regular file"), "{not_a_file}: {text}");
+        assert!(codes == ["E0010"] && text.contains("not a regular file"), "{not_a_file}: {text}");
     }
     std::fs::write(folder.path().join("part.p4"), "const bit<8> x = 1;").unwrap();
     assert_eq!(with("part.p4").0, [""; 0]);

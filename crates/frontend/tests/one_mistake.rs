@@ -15,7 +15,7 @@ const MISTAKES_PER_PROGRAM: usize = 16;
 
 /// By kind of mistake: the limit of the mean number of errors, in hundredths, and the limit of a single mistake's
 /// errors.
-const BARS: &[(&str, u32, usize)] = &[
+const LIMITS: &[(&str, u32, usize)] = &[
     ("no ;", 100, 1),
     ("no }", 100, 1),
     ("no )", 100, 1),
@@ -247,7 +247,7 @@ fn one_mistake_gives_one_error() {
         .collect();
     assert!(texts.len() >= 15, "{} programs", texts.len());
     let mut failures = String::new();
-    for &(kind, mean_max, worst_max) in BARS {
+    for &(kind, mean_max, worst_max) in LIMITS {
         let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
         let mut worst: Vec<(usize, String)> = Vec::new();
         for (number, (path, text)) in texts.iter().enumerate() {

@@ -111,7 +111,7 @@ impl Handle {
         entities: &dyn Parts,
     ) -> Result<Restored, Error> {
         let restored = self.with(|control| control.prepare(device_id, config, false))?.restore(entities)?;
-        self.with(|control| control.put_back(device_id, slot, restored))
+        self.with(|control| control.install_restored(device_id, slot, restored))
     }
 
     /// Loads a program without a client.
@@ -135,7 +135,7 @@ impl Handle {
     pub fn tick(&self, device_id: u64, digests: &[DigestMessage], now_ns: u64) -> Vec<TableEntry> {
         let mut idle = Vec::new();
         self.run(|control| {
-            let (events, entries) = control.tick_telling(device_id, digests, now_ns);
+            let (events, entries) = control.tick_reporting_idle(device_id, digests, now_ns);
             idle = entries;
             events
         });

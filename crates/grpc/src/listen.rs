@@ -5,19 +5,19 @@
 //!   accept ──▶ pending handshakes: when there are too many, the oldest one of the peer with the most is closed
 //!      │ task per connection, with a deadline
 //!      ▼
-//!   TLS handshake ──▶ the 24-byte HTTP/2 preface ──▶ a place (`places`), or closed ──▶ channel ──▶ server
+//!   TLS handshake ──▶ the 24-byte HTTP/2 preface ──▶ a place (`admission`), or closed ──▶ channel ──▶ server
 //! ```
 //!
 //! A client that connects and sends nothing holds a descriptor for at most [`ConnectionLimits::handshake`], and no
-//! place. Places are shared fairly between peers: see crate `places`. When the process has no descriptors left, a spare
-//! one is freed to accept the next connection and close it, so that the client is not left waiting and the loop does
-//! not spin. Errors of `accept` never end the loop.
+//! place. Places are shared fairly between peers: see crate `admission`. When the process has no descriptors left, a
+//! spare one is freed to accept the next connection and close it, so that the client is not left waiting and the loop
+//! does not spin. Errors of `accept` never end the loop.
 //!
 //! RFC 9113, 3.4 (connection preface). Threads: the runtime's. Tests: `tests/limits.rs`, `tests/py/test_access.py`.
 
 use crate::peer::{Origin, Peer, names_of};
 use crate::tls::Tls;
-use places::{Activity, Limits, Place, Places, Seldom};
+use admission::{Activity, Admission, Limits, LogLimit, Permit};
 use std::fs::File;
 use std::io;
 use std::pin::Pin;
@@ -72,9 +72,9 @@ impl Default for ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    fn places(&self) -> Arc<Places> {
+    fn places(&self) -> Arc<Admission> {
         let ConnectionLimits { connections_max, per_peer_max, handshakes_max, .. } = *self;
-        Places::new(Limits { connections: connections_max, per_peer: per_peer_max, handshakes: handshakes_max })
+        Admission::new(Limits { connections: connections_max, per_peer: per_peer_max, handshakes: handshakes_max })
     }
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct Connection {
     look: Pin<Box<Sleep>>,
     /// How long there may be no call.
     idle: Duration,
-    place: Place,
+    place: Permit,
 }
 
 /// Accepts connections and sends those that are ready to `to`. Returns when the receiver is closed.
@@ -141,8 +141,8 @@ pub(crate) async fn accept_all(
 ) {
     let places = limits.places();
     let mut spare = File::open("/dev/null").ok();
-    let (mut rest, mut failed) = (REST, Seldom::default());
-    let refused: Arc<Mutex<Seldom>> = Arc::default();
+    let (mut rest, mut failed) = (REST, LogLimit::default());
+    let refused: Arc<Mutex<LogLimit>> = Arc::default();
     while !to.is_closed() {
         let (io, origin) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -162,7 +162,7 @@ pub(crate) async fn accept_all(
         if spare.is_none() {
             spare = File::open("/dev/null").ok();
         }
-        let say = move |refused: &Mutex<Seldom>, why: String| {
+        let say = move |refused: &Mutex<LogLimit>, why: String| {
             let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
             refused.say(|n| tracing::warn!(%origin, "a connection is refused: {why} ({n} refused)"));
         };
@@ -252,7 +252,7 @@ impl Connection {
         ahead: &'static [u8],
         peer: Peer,
         protocol: Protocol,
-        (place, told): (Place, Arc<Notify>),
+        (place, told): (Permit, Arc<Notify>),
         limits: ConnectionLimits,
     ) -> Connection {
         let evicted: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move { told.notified().await });

@@ -1,6 +1,6 @@
 //! The peer of a connection: where it comes from, and its identity.
 
-pub use places::PeerKey;
+pub use admission::PeerKey;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -77,10 +77,10 @@ impl Service {
             if let Some((journal, ticket)) = change
                 && let Err(why) = journal.wait(ticket)
             {
-                let taken_back = handle.with(Control::take_back);
-                return Err(match taken_back {
-                    Ok(()) => Error::unavailable(format!("nothing of the request is kept or in force: {why}")),
-                    Err(e) => Error::unavailable(format!("nothing of the request is kept ({why}), and {e}")),
+                let rolled_back = handle.with(Control::roll_back);
+                return Err(match rolled_back {
+                    Ok(()) => Error::unavailable(format!("the request was rolled back: {why}")),
+                    Err(e) => Error::unavailable(format!("the request could not be kept ({why}), and {e}")),
                 });
             }
             Ok(result)

@@ -65,7 +65,7 @@ impl Filter {
         let expr = parser.or()?;
         match parser.peek() {
             None => Ok(Filter(Some(expr))),
-            Some(token) => Err(format!("filter: `{token}` is one too many")),
+            Some(token) => Err(format!("filter: unexpected `{token}`")),
         }
     }
 
@@ -185,7 +185,7 @@ impl Parser<'_> {
         let expr = if self.take("(") {
             self.depth += 1;
             if self.depth > DEPTH_MAX {
-                return Err(format!("filter: more than {DEPTH_MAX} parentheses in one another"));
+                return Err(format!("filter: more than {DEPTH_MAX} nested parentheses"));
             }
             let expr = self.or()?;
             self.depth -= 1;
@@ -216,7 +216,7 @@ impl Parser<'_> {
         let mut ignored_bits = None;
         if self.take("/") {
             let text = self.word("a number of bits")?;
-            let bits: u32 = text.parse().map_err(|_| format!("filter: `/{text}` is no number of bits"))?;
+            let bits: u32 = text.parse().map_err(|_| format!("filter: `/{text}` is not a number of bits"))?;
             let fits = bits <= width && matches!(op, Op::Eq | Op::Ne);
             ignored_bits = Some(fits.then(|| width - bits).ok_or_else(|| {
                 format!("filter: `/{bits}` does not fit: {path} has {width} bits, and a prefix goes with == and !=")
@@ -265,7 +265,7 @@ fn find(given: &str, names: impl Iterator<Item = String>) -> Option<String> {
 }
 
 fn value(text: &str) -> Result<u128, String> {
-    let bad = || format!("filter: `{text}` is no number and no address");
+    let bad = || format!("filter: `{text}` is neither a number nor an address");
     if let Some(digits) = text.strip_prefix("0x") {
         return u128::from_str_radix(digits, 16).map_err(|_| bad());
     }
@@ -329,10 +329,10 @@ mod tests {
         for (text, what) in [
             ("hdr.ipv4.dts == 1", "no field `hdr.ipv4.dts`"),
             ("hdr.vlan", "no header `hdr.vlan`"),
-            ("ipv4.dst == 10.0.0", "`10.0.0` is no number"),
+            ("ipv4.dst == 10.0.0", "`10.0.0` is neither a number"),
             ("ipv4.dst ==", "a value is missing"),
             ("(port == 1", "`)` is missing"),
-            ("port == 1 port", "`port` is one too many"),
+            ("port == 1 port", "unexpected `port`"),
             ("ipv4.dst == 10.0.0.0/33", "does not fit"),
             ("port == 1 % 2", "`%` means nothing"),
         ] {
@@ -397,7 +397,7 @@ mod tests {
         assert!(read > 20, "{read}");
         for (long, why) in [
             (format!("{}port == 1{}", "(".repeat(100_000), ")".repeat(100_000)), "longer than 512"),
-            (format!("{}port == 1{}", "(".repeat(33), ")".repeat(33)), "more than 32 parentheses"),
+            (format!("{}port == 1{}", "(".repeat(33), ")".repeat(33)), "more than 32 nested parentheses"),
             (["port == 1"; 10_000].join(" || "), "longer than 512"),
         ] {
             let refused = Filter::parse(&long, &program).expect_err("too long");

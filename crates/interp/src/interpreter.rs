@@ -59,7 +59,7 @@ pub struct Outcome {
     pub longest: usize,
     /// Number of bytes at the front of `packet` that the parser consumed or the deparser emitted; the payload follows.
     pub consumed: u32,
-    /// Steps spent in loops beyond [`ir::cost::SPARED_STEPS`].
+    /// Steps spent in loops beyond [`ir::cost::FREE_STEPS`].
     pub spent: u64,
     /// Digests for the controller, in order.
     pub digests: Vec<DigestMessage>,
@@ -144,7 +144,7 @@ impl Interp {
             matched_args: Vec::new(),
             host,
             trace,
-            told: [None; 2],
+            traced: [None; 2],
             checks: false,
             verifies: false,
             outcome: Outcome {
@@ -166,7 +166,7 @@ impl Interp {
             .find_map(|stage| machine.stage(&program.stages[stage.index()]))
             .expect("the verifier has seen that the last stage ends in a fate");
         let Machine { slots, frame, mut outcome, spent, .. } = machine;
-        outcome.spent = spent.saturating_sub(ir::cost::SPARED_STEPS);
+        outcome.spent = spent.saturating_sub(ir::cost::FREE_STEPS);
         for (i, value) in slots.iter().enumerate() {
             self.layout.set(record, SlotId::from_index(i), value);
         }
@@ -201,7 +201,7 @@ struct Machine<'a> {
     trace: Option<&'a mut Trace>,
     /// The slots with the action of the last lookup and with the result of the last length check. A branch on them is
     /// not traced separately, since their own step shows the outcome.
-    told: [Option<SlotId>; 2],
+    traced: [Option<SlotId>; 2],
     /// Whether a checksum is being verified, and whether it has been computed: the next comparison is then its
     /// verification.
     checks: bool,
@@ -237,8 +237,8 @@ impl Machine<'_> {
     fn set(&mut self, span: Span, dst: SlotId, value: Bits) {
         debug_assert_eq!(value.width(), self.program.width(dst), "a value for `{}`", slot_text(self.program, dst));
         let old = std::mem::replace(&mut self.slots[dst.index()], value);
-        if let Some(told) = self.told.iter_mut().find(|t| **t == Some(dst)) {
-            *told = None;
+        if let Some(traced) = self.traced.iter_mut().find(|t| **t == Some(dst)) {
+            *traced = None;
         }
         let slot = &self.program.slots[dst.index()];
         let unchanged = old == self.slots[dst.index()];
@@ -271,7 +271,7 @@ impl Machine<'_> {
                 if self.spent > ir::STEPS_MAX {
                     return Some(Fate::Endless);
                 }
-                if self.frame.has_emitted_too_much() {
+                if self.frame.exceeds_emit_limit() {
                     return Some(Fate::NoRoom);
                 }
             }
@@ -331,7 +331,7 @@ impl Machine<'_> {
     /// Traces a condition. The text form shows only those that appear in the source or have a name.
     fn branch(&mut self, stage: &Stage, span: Span, cond: &Operand, value: bool, to: BlockId) {
         let to = stage.blocks[to.index()].label.clone();
-        if !self.is_told(cond) {
+        if !self.is_traced(cond) {
             self.note(span, |m| Event::Condition { on: m.author_name(cond), value, to });
         } else if !to.is_empty() {
             self.note(span, |_| Event::To(to));
@@ -341,7 +341,7 @@ impl Machine<'_> {
     /// Traces a switch on an operand that the author named, or a jump to a block that the author named.
     fn switch(&mut self, stage: &Stage, span: Span, on: &Operand, value: Bits, to: BlockId) {
         let to = stage.blocks[to.index()].label.clone();
-        if self.is_told(on) {
+        if self.is_traced(on) {
             return;
         }
         match self.author_name(on) {
@@ -355,18 +355,18 @@ impl Machine<'_> {
     fn accept(&mut self, label: &str) {
         let error = self.program.intrinsic(Intrinsic::ParserError).is_some_and(|s| self.slots[s.index()].is_true());
         let last = self.trace.as_ref().and_then(|t| t.steps.last()).map(|s| &s.event);
-        let told = match last {
+        let traced = match last {
             Some(Event::Select { to, .. } | Event::Condition { to, .. } | Event::To(to)) => to == ACCEPT,
             _ => false,
         };
         let failed = error || (!label.is_empty() && label != ACCEPT);
-        if !failed && !told {
+        if !failed && !traced {
             self.note(Span::NONE, |_| Event::To(ACCEPT.to_string()));
         }
     }
 
-    fn is_told(&self, operand: &Operand) -> bool {
-        operand.slot().is_some_and(|s| self.told.contains(&Some(s)))
+    fn is_traced(&self, operand: &Operand) -> bool {
+        operand.slot().is_some_and(|s| self.traced.contains(&Some(s)))
     }
 
     /// The name of a slot in the source; `None` for temporaries.

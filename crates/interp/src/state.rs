@@ -390,7 +390,7 @@ impl State {
         }
         let mut content = self.lock();
         let table = &mut content.tables[table.index()];
-        Ok(f(if key.is_empty() { table.beside_default() } else { table.find(key, priority)? }))
+        Ok(f(if key.is_empty() { table.default_resources() } else { table.find(key, priority)? }))
     }
 
     /// The table of a direct counter or meter.
@@ -458,7 +458,7 @@ impl PipelineState for State {
         std::mem::take(&mut self.lock().expired)
     }
 
-    fn tells_idle(&self, table: TableId) -> bool {
+    fn reports_idle(&self, table: TableId) -> bool {
         self.program.tables[table.index()].dynamic.is_some()
     }
 

@@ -13,6 +13,7 @@
 //! - **Turns.** In all other programs, and if a register has so few cells that packets would often wait for each other,
 //!   workers take turns, one batch each.
 //! - Registers that packets only read, or only write in one machine access, need neither.
+//! - A peek ([`Op::RegisterRead`]) is an atomic step by itself and acquires no lock.
 //!
 //! The decision is made once per program ([`Atomicity::new`]). [`Acquisitions`] gives, for any code of the program,
 //! where locks are acquired and which are held. It also serves specialised code, whose paths are a subset of the
@@ -140,6 +141,8 @@ pub enum Acquire {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Acquisitions {
     accesses: BTreeMap<Access, Acquire>,
+    /// Accesses that packets reach without holding any lock.
+    alone: BTreeSet<Access>,
     /// Blocks in the growing phase: an access can be reached from their start, so packets keep their locks there.
     growing: BTreeSet<(usize, BlockId)>,
 }
@@ -159,6 +162,7 @@ impl Acquisitions {
         rank_of: &dyn Fn(ExternId) -> Option<u32>,
     ) -> Result<Acquisitions, ExternId> {
         let mut accesses = BTreeMap::new();
+        let mut alone = BTreeSet::new();
         let mut wrong = None;
         // The ranks were assigned, so no path accesses several cells of a register: indices need no numbers.
         let numbered = BTreeSet::new();
@@ -167,10 +171,13 @@ impl Acquisitions {
                 wrong.get_or_insert(step.register);
             }
             accesses.insert(step.access, step.acquire);
+            if step.acquire == Acquire::Always && step.held.is_empty() {
+                alone.insert(step.access);
+            }
         });
         match wrong {
             Some(register) => Err(register),
-            None => Ok(Acquisitions { growing: growing(program, entry, &accesses), accesses }),
+            None => Ok(Acquisitions { growing: growing(program, entry, &accesses), accesses, alone }),
         }
     }
 
@@ -178,6 +185,11 @@ impl Acquisitions {
     /// accesses no locked register.
     pub fn at(&self, position: usize, block: BlockId, inst: usize) -> Option<Acquire> {
         self.accesses.get(&(position, block, inst)).copied()
+    }
+
+    /// Whether packets hold no lock when they reach the access `inst` of a block.
+    pub fn is_alone(&self, position: usize, block: BlockId, inst: usize) -> bool {
+        self.alone.contains(&(position, block, inst))
     }
 
     /// Whether an access can be reached from the start of a block. If not, packets release the locks that they hold
@@ -335,7 +347,7 @@ fn walk(
 /// The register that an operation accesses, and the index of the cell.
 fn accessed(op: &Op) -> Option<(ExternId, &Operand)> {
     match op {
-        Op::RegisterRead { register, index, .. } | Op::RegisterWrite { register, index, .. } => {
+        Op::RegisterRead { register, index, peek: false, .. } | Op::RegisterWrite { register, index, .. } => {
             Some((*register, index))
         }
         _ => None,
@@ -365,7 +377,7 @@ type Number = u32;
 
 /// A value that has a number.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Valued {
+enum Expression {
     Constant(u64),
     /// A constant that does not fit 64 bits.
     Wide(Bits),
@@ -386,24 +398,24 @@ enum Valued {
 struct Numbers<'p> {
     program: &'p Program,
     numbered: &'p BTreeSet<SlotId>,
-    all: HashMap<Valued, Number>,
+    all: HashMap<Expression, Number>,
 }
 
 impl Numbers<'_> {
-    fn number(&mut self, value: Valued) -> Number {
+    fn number(&mut self, value: Expression) -> Number {
         let next = self.all.len() as Number;
         *self.all.entry(value).or_insert(next)
     }
 
     fn of_slot(&mut self, slot: SlotId, known: &Known) -> Number {
-        known.values.get(&slot).copied().unwrap_or_else(|| self.number(Valued::Start(slot)))
+        known.values.get(&slot).copied().unwrap_or_else(|| self.number(Expression::Start(slot)))
     }
 
     fn of(&mut self, operand: &Operand, known: &Known) -> Number {
         match operand {
             Operand::Slot(slot) => self.of_slot(*slot, known),
             Operand::Const(bits) => {
-                self.number(bits.to_u64().map_or_else(|| Valued::Wide(bits.clone()), Valued::Constant))
+                self.number(bits.to_u64().map_or_else(|| Expression::Wide(bits.clone()), Expression::Constant))
             }
         }
     }
@@ -413,7 +425,7 @@ impl Numbers<'_> {
         match op {
             // The same value, in another width.
             Op::Mov { src, .. } | Op::Cast { kind: CastKind::Zext, a: src, .. } => self.of(src, known),
-            Op::SetSlice { .. } => self.number(Valued::Assigned(access, slot)),
+            Op::SetSlice { .. } => self.number(Expression::Assigned(access, slot)),
             _ if op.is_arithmetic() => {
                 let mut widths = vec![self.program.width(slot)];
                 op.for_each_operand(|operand| widths.push(operand.width(self.program)));
@@ -423,9 +435,9 @@ impl Numbers<'_> {
                 let mut bare = op.clone();
                 bare.for_each_operand_mut(|operand| *operand = Operand::Slot(SlotId(0)));
                 bare.for_each_slot_mut(|slot| *slot = SlotId(0));
-                self.number(Valued::Computed { op: format!("{bare:?}"), operands, widths })
+                self.number(Expression::Computed { op: format!("{bare:?}"), operands, widths })
             }
-            _ => self.number(Valued::Assigned(access, slot)),
+            _ => self.number(Expression::Assigned(access, slot)),
         }
     }
 
@@ -493,7 +505,7 @@ impl Numbers<'_> {
         let slots: BTreeSet<SlotId> = there.values.keys().chain(here.values.keys()).copied().collect();
         for slot in slots {
             let (before, other) = (self.of_slot(slot, there), self.of_slot(slot, &here));
-            let join = self.number(Valued::Join(position, block, slot));
+            let join = self.number(Expression::Join(position, block, slot));
             if before != other && before != join {
                 there.values.insert(slot, join);
                 changed = true;

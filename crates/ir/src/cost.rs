@@ -34,7 +34,7 @@ pub const STEPS_MAX: u64 = 1 << 21;
 
 /// Steps in loops that every run of an entry point has free: work is accounted only beyond them, so an entry point that
 /// cannot spend more needs no accounting.
-pub const SPARED_STEPS: u64 = 1 << 13;
+pub const FREE_STEPS: u64 = 1 << 13;
 
 /// Largest size in words of values whose arithmetic is inline, in registers. Wider values are in memory and computed by
 /// the runtime.
@@ -196,7 +196,7 @@ pub fn charge_loops(program: &mut Program) {
 }
 
 /// A block of a cycle without a charge, if there is one.
-pub fn free_loop(stage: &Stage, cfg: &Cfg) -> Option<BlockId> {
+pub fn uncharged_cycle(stage: &Stage, cfg: &Cfg) -> Option<BlockId> {
     let mut loops = Loops::new(cfg, vec![0; stage.blocks.len()]);
     let components = loops.components(&uncharged(stage, cfg));
     components.into_iter().find(|c| loops.is_loop(c)).map(|component| component[0])
@@ -276,7 +276,7 @@ impl<'a> Loops<'a> {
         let cfg = self.cfg;
         for component in self.components(&body) {
             let is_loop = self.is_loop(&component);
-            let own = if is_loop { self.beside_head(&component) } else { self.cost[component[0].index()] };
+            let own = if is_loop { self.outside_head(&component) } else { self.cost[component[0].index()] };
             let total = component.iter().map(|b| behind(cfg, &dearest, *b)).max().unwrap_or(0).saturating_add(own);
             dearest.extend(component.iter().map(|b| (*b, total)));
             inner.extend(is_loop.then_some(component));
@@ -294,7 +294,7 @@ impl<'a> Loops<'a> {
 
     /// The cost of what an inner loop may execute before its head: 0, unless an edge enters it elsewhere (an
     /// irreducible loop).
-    fn beside_head(&self, component: &[BlockId]) -> u64 {
+    fn outside_head(&self, component: &[BlockId]) -> u64 {
         let head = self.head(component);
         let inside: HashSet<BlockId> = component.iter().copied().collect();
         let is_entered = |b: &BlockId| self.cfg.preds[b.index()].iter().any(|from| !inside.contains(from));
@@ -378,7 +378,7 @@ mod tests {
         }
         let mut program = crate::parse(&(text + "}\n"), base::FileId(0)).expect("it is well-formed");
         let stage = &program.stages[0];
-        assert_eq!(free_loop(stage, &Cfg::new(stage)).is_some(), Cfg::new(stage).loop_heads().contains(&true));
+        assert_eq!(uncharged_cycle(stage, &Cfg::new(stage)).is_some(), Cfg::new(stage).loop_heads().contains(&true));
         charge_loops(&mut program);
         assert_eq!(crate::verify(&program), []);
         let once = program.clone();

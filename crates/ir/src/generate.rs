@@ -301,14 +301,14 @@ impl Generator<'_> {
             1 => {
                 let width = self.pick(&WIDTHS);
                 let offset = self.below(20) as u32;
-                self.ask(Operand::new_const(32, (offset + width).into()), reject);
+                self.check_bits(Operand::new_const(32, (offset + width).into()), reject);
                 let dst = self.b.temp(width);
                 self.b.emit(Op::Lookahead { dst, offset });
                 self.scope.push(dst);
                 None
             }
             2 if self.chance(2) => {
-                self.ask(Operand::new_const(32, 16), reject);
+                self.check_bits(Operand::new_const(32, 16), reject);
                 self.b.emit(Op::Advance { bits: Operand::new_const(32, 16) });
                 None
             }
@@ -321,7 +321,7 @@ impl Generator<'_> {
     }
 
     /// Continues if `bits` bits are present, otherwise in `reject`.
-    fn ask(&mut self, bits: Operand, reject: BlockId) {
+    fn check_bits(&mut self, bits: Operand, reject: BlockId) {
         let there = self.b.temp(1);
         self.b.emit(Op::HasBits { dst: there, bits });
         let block = self.b.block("");
@@ -334,7 +334,7 @@ impl Generator<'_> {
         let fields = &program.headers[header.index()].fields;
         let fixed: u32 = fields.iter().filter(|f| f.varbit_length.is_none()).map(|f| program.width(f.slot)).sum();
         if !self.with_varbit.contains(&header) {
-            self.ask(Operand::new_const(32, fixed.into()), reject);
+            self.check_bits(Operand::new_const(32, fixed.into()), reject);
             return self.b.emit(Op::Extract { header, varbit_bits: None });
         }
         // 0, 8, 16 or 24 bits, depending on a parsed value.
@@ -342,7 +342,7 @@ impl Generator<'_> {
         let amount = self.b.cast(CastKind::Zext, 32, amount);
         let amount = self.b.bin(BinOp::Shl, amount, Bits::new(32, 3));
         let total = self.b.bin(BinOp::Add, amount, Bits::new(32, fixed.into()));
-        self.ask(total.into(), reject);
+        self.check_bits(total.into(), reject);
         self.b.emit(Op::Extract { header, varbit_bits: Some(amount.into()) });
     }
 
@@ -673,7 +673,7 @@ impl Generator<'_> {
             return self.b.emit(Op::RegisterWrite { register: self.register, index, src });
         }
         let dst = self.b.temp(16);
-        self.b.emit(Op::RegisterRead { register: self.register, dst, index });
+        self.b.emit(Op::RegisterRead { register: self.register, dst, index, peek: false });
         self.scope.push(dst);
     }
 

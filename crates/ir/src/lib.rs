@@ -13,10 +13,10 @@ pub mod generate;
 pub mod layout;
 pub mod masked_sets;
 pub mod op;
+pub mod packet_bounds;
 pub mod parse;
 pub mod print;
 pub mod program;
-pub mod room;
 pub mod verify;
 
 pub use atomicity::{Acquire, Acquisitions, Atomicity, Sharing};

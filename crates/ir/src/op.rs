@@ -275,8 +275,9 @@ pub enum Op {
         before: Option<Operand>,
         bytes: Option<Operand>,
     },
-    /// `dst` = cell; 0 for an index out of range.
-    RegisterRead { register: ExternId, dst: SlotId, index: Operand },
+    /// `dst` = cell; 0 for an index out of range. A *peek* is an atomic step by itself: it acquires no lock, and nothing that the
+    /// packet does to locked cells afterwards depends on its value (`opt::peeks` inserts them).
+    RegisterRead { register: ExternId, dst: SlotId, index: Operand, peek: bool },
     /// cell = `src`; nothing for an index out of range.
     RegisterWrite { register: ExternId, index: Operand, src: Operand },
     /// `dst = base + hash(data) mod max`. `base` and `dst` have the same width, `max` any. With `max` 0 the result is

@@ -288,7 +288,7 @@ impl<'a> Cursor<'a> {
         match self.peek() {
             Some(Tok::Number(n)) => {
                 let value = n.parse().map_err(|_| {
-                    Diagnostic::error("E0705", self.span(), format!("`{n}` is no number that fits here"))
+                    Diagnostic::error("E0705", self.span(), format!("`{n}` is not a number that fits here"))
                 })?;
                 self.at += 1;
                 Ok(value)

@@ -299,8 +299,9 @@ pub fn op_text(program: &Program, op: &Op) -> String {
             let given = optional("before", before) + &optional("bytes", bytes);
             format!("{} = meter_direct {}, {}, {}{given}", slot(dst), ext(meter), arg(hit), slot(entry))
         }
-        Op::RegisterRead { register, dst, index } => {
-            format!("{} = read {}, {}", slot(dst), ext(register), arg(index))
+        Op::RegisterRead { register, dst, index, peek } => {
+            let name = if *peek { "peek" } else { "read" };
+            format!("{} = {name} {}, {}", slot(dst), ext(register), arg(index))
         }
         Op::RegisterWrite { register, index, src } => format!("write {}, {}, {}", ext(register), arg(index), arg(src)),
         Op::Hash { algorithm, dst, base, max, data, varbits, payload } => {

@@ -8,8 +8,8 @@
 //! All slots are zero when a packet starts at [`EntryKind::Ingress`], except for the intrinsics that the runtime sets.
 //!
 //! **Headers.** A header is its field slots in wire order and a one-bit validity slot. *The fields of an invalid header
-//! are zero*: `Op::SetInvalid` clears them, and lowering guards writes to a header that may be invalid. So reads need no
-//! check and a header copy is a copy of slots. Stacks exist only as names and groups: lowering turns `next`, `last`,
+//! are zero*: `Op::SetInvalid` clears them, and lowering guards writes to a header that may be invalid. So reads need
+//! no check and a header copy is a copy of slots. Stacks exist only as names and groups: lowering turns `next`, `last`,
 //! `push_front`, `pop_front` and dynamic indices into plain operations on their elements and a `nextIndex` slot.
 
 use crate::op::{Again, Fate, Inst, Op, Operand, Terminator};
@@ -327,7 +327,7 @@ pub struct TableAction {
 
 /// The name of the action that runs `first`, then `then`. P4Runtime composes a group's action with a member's in this
 /// way.
-pub fn composed_action_name(first: &str, then: &str) -> String {
+pub fn combined_action_name(first: &str, then: &str) -> String {
     format!("{first}.$then.{then}")
 }
 

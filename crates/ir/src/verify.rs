@@ -14,7 +14,7 @@
 //! - temporaries are assigned before they are read on every path of their stage;
 //! - parsers extract, advance and look ahead only over bits whose presence a `has_bits` with a constant has established
 //!   on every path. Amounts known only at run time, and conditions that reach the branch by more than `mov` and `and`,
-//!   are not checked (module `room`).
+//!   are not checked (module `packet_bounds`).
 //!
 //! Not checked, because it needs more than local reasoning: that the fields of invalid headers are zero; that a handle
 //! comes from the table it is used with; that `param` follows a switch on that table's action; that varbit amounts are
@@ -128,7 +128,7 @@ impl Verifier<'_> {
             }
             role(self, header.valid, SlotKind::Valid(id), Some(1));
             if !fixed.is_multiple_of(8) {
-                self.error("E0723", format!("header `{}` has {fixed} fixed bits, no multiple of 8", header.name));
+                self.error("E0723", format!("header `{}` has {fixed} fixed bits, not a multiple of 8", header.name));
             }
             if varbits > 1 {
                 self.error("E0723", format!("header `{}` has {varbits} varbit fields", header.name));
@@ -174,7 +174,10 @@ impl Verifier<'_> {
                 self.error("E0724", format!("packets cannot change entries of table `{name}`"));
             }
             if table.idle_timeout != (dynamic.expiry != Expiry::Never) {
-                self.error("E0724", format!("table `{name}` has idle timeouts just if its entries expire"));
+                self.error(
+                    "E0724",
+                    format!("table `{name}` must have idle timeouts if and only if its entries expire"),
+                );
             }
         }
         if table.value_set && table.actions.len() != 1 {
@@ -208,7 +211,9 @@ impl Verifier<'_> {
                         self.error("E0724", format!("table `{name}` and its action profile have different actions"));
                     }
                 }
-                Some(_) => self.error("E0724", format!("the implementation of table `{name}` is no action profile")),
+                Some(_) => {
+                    self.error("E0724", format!("the implementation of table `{name}` is not an action profile"))
+                }
                 None => self.extern_range(&format!("table `{name}`"), ext),
             }
         }
@@ -217,7 +222,7 @@ impl Verifier<'_> {
                 Some(ExternKind::Counter { direct, .. } | ExternKind::Meter { direct, .. }) if *direct == Some(id) => {}
                 Some(_) => self.error(
                     "E0724",
-                    format!("`{}` is no direct counter or meter of table `{name}`", p.externs[ext.index()].name),
+                    format!("`{}` is not a direct counter or meter of table `{name}`", p.externs[ext.index()].name),
                 ),
                 None => self.extern_range(&format!("table `{name}`"), ext),
             }

@@ -75,13 +75,13 @@ fn one_run_reports_several_errors_each_with_its_line() {
         expect![[r#"
             17: E0701 broken text in quotes
             2: E0704 two slots are named `a`
-            3: E0705 `4294967296` is no number that fits here
+            3: E0705 `4294967296` is not a number that fits here
             4: E0702 expected an intrinsic, found `nonsense`
             7: E0703 there is no slot `nobody`
             8: E0702 expected an operation, found `frobnicate`
             9: E0705 `8w256`: the value does not fit into the width
             10: E0706 expected block b1: blocks are numbered in order
-            12: E0706 expected a block behind a terminator
+            12: E0706 expected a block after a terminator
             14: E0702 there is no declaration `what`
             18: E0702 expected `}` before the end of the text
             18: E0706 block b0 has no terminator

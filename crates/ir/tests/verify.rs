@@ -108,7 +108,7 @@ fn headers_are_consistent() {
         "slot hdr.opt.len: 8 field hdr.opt",
         "slot hdr.opt.len: 7 field hdr.opt",
         expect![[r#"
-        E0723 header `hdr.opt` has 7 fixed bits, no multiple of 8
+        E0723 header `hdr.opt` has 7 fixed bits, not a multiple of 8
     "#]],
     );
     check(
@@ -117,8 +117,8 @@ fn headers_are_consistent() {
         expect![[r#"
         E0723 slot `hdr.eth.dst` is both Field(HeaderId(0)) and Field(HeaderId(0))
         E0723 slot `hdr.eth.type` says it is Field(HeaderId(0)) but is no part of a header
-        E0731 stage `P`, block b1: `extract hdr.eth`: takes 96 bits, but only 80 are known to be there
-        E0731 stage `P`, block b1: `m16 = lookahead 0`: takes 16 bits, but only 0 are known to be there
+        E0731 stage `P`, block b1: `extract hdr.eth`: reads 96 bits, but only 80 are known to be present
+        E0731 stage `P`, block b1: `m16 = lookahead 0`: reads 16 bits, but only 0 are known to be present
     "#]],
     );
     check(
@@ -180,14 +180,14 @@ fn tables_fit_their_actions_and_externs() {
         "  implementation C.profile",
         "  implementation C.reg",
         expect![[r#"
-        E0724 the implementation of table `C.p` is no action profile
+        E0724 the implementation of table `C.p` is not an action profile
     "#]],
     );
     check(
         "  direct C.direct_meter",
         "  direct C.meter",
         expect![[r#"
-        E0724 `C.meter` is no direct counter or meter of table `C.t`
+        E0724 `C.meter` is not a direct counter or meter of table `C.t`
         E0725 extern `C.direct_meter` is not in the list of its table `C.t`
     "#]],
     );
@@ -315,30 +315,30 @@ fn parsers_ask_before_they_take() {
         "has_bits 32w0x50",
         "has_bits 32w0x38",
         expect![[r#"
-        E0731 stage `P`, block b1: `extract hdr.eth`: takes 64 bits, but only 56 are known to be there
-        E0731 stage `P`, block b1: `m16 = lookahead 0`: takes 16 bits, but only 0 are known to be there
+        E0731 stage `P`, block b1: `extract hdr.eth`: reads 64 bits, but only 56 are known to be present
+        E0731 stage `P`, block b1: `m16 = lookahead 0`: reads 16 bits, but only 0 are known to be present
     "#]],
     );
     check(
         "m16 = lookahead 0",
         "m16 = lookahead 1",
         expect![[r#"
-        E0731 stage `P`, block b1: `m16 = lookahead 1`: takes 17 bits, but only 16 are known to be there
+        E0731 stage `P`, block b1: `m16 = lookahead 1`: reads 17 bits, but only 16 are known to be present
     "#]],
     );
     check(
         "branch %0, b1, b4",
         "branch n1, b1, b4",
         expect![[r#"
-        E0731 stage `P`, block b1: `extract hdr.eth`: takes 64 bits, but only 0 are known to be there
-        E0731 stage `P`, block b1: `m16 = lookahead 0`: takes 16 bits, but only 0 are known to be there
+        E0731 stage `P`, block b1: `extract hdr.eth`: reads 64 bits, but only 0 are known to be present
+        E0731 stage `P`, block b1: `m16 = lookahead 0`: reads 16 bits, but only 0 are known to be present
     "#]],
     );
     check(
         "advance 8w0x10",
         "advance m8",
         expect![[r#"
-        E0731 stage `P`, block b6: `advance m8`: takes an amount of bits that no `has_bits` asked for
+        E0731 stage `P`, block b6: `advance m8`: reads a number of bits that no `has_bits` has checked
     "#]],
     );
 }
@@ -391,7 +391,7 @@ fn match_fields_are_bits_of_slots_and_can_be_told_apart() {
         "actions C, C.t",
         "actions D, C.t",
         expect![[r#"
-        E0732 the header actions are stage `D`, which is no control
+        E0732 the header actions are stage `D`, which is not a control
     "#]],
     );
     check(

@@ -79,7 +79,7 @@ impl Translator<'_, '_> {
     /// in one from the function's start on: a 64-bit constant takes an instruction at each use.
     pub fn base(&mut self, address: u64) -> Value {
         let block = self.b.current_block().expect("an operation is being translated");
-        if self.is_seldom || self.b.func.layout.is_cold(block) || self.plan.is_staged() || self.are_tables_many() {
+        if self.is_cold || self.b.func.layout.is_cold(block) || self.plan.is_staged() || self.are_tables_many() {
             return self.iconst(address);
         }
         if let Some((_, value)) = self.bases.iter().find(|(known, _)| *known == address) {

@@ -6,10 +6,10 @@
 //! A group without members counts as a miss: the default action runs. If the default action is a group too, its
 //! fallback action runs (`tables::Runs::GroupOr`).
 
-use crate::keyed::KEY_WORDS_MAX;
+use crate::exact_index::KEY_WORDS_MAX;
 use crate::packet::At;
 use crate::probe::is_inlined;
-use crate::rules::{Elsewhere, Selected};
+use crate::rules::{OtherPath, Selected};
 use crate::translate::Translator;
 use crate::value::Val;
 use crate::{Error, Optimisation};
@@ -58,7 +58,7 @@ enum Continuation {
     /// Misses, not counted yet.
     Miss(Block),
     /// The other result of a selection.
-    Selected(Elsewhere),
+    Selected(OtherPath),
 }
 
 /// The action that all entries run, if it is the same.
@@ -92,11 +92,11 @@ impl Translator<'_, '_> {
             )));
         }
         let slots = ApplySlots { hit: slots[0], action: slots[1], entry: slots[2], data: slots[3] };
-        let joined = if self.begun_here().is_none() { self.joined(table, &binding, keys) } else { None };
+        let joined = if self.pending_lookup().is_none() { self.joined(table, &binding, keys) } else { None };
         let found = match joined {
             Some(joined) => joined,
             None => {
-                let may_compare = binding.select.is_none() && self.begun_here().is_none();
+                let may_compare = binding.select.is_none() && self.pending_lookup().is_none();
                 if may_compare && self.apply_rules(table, &binding, keys, slots) {
                     return Ok(());
                 }
@@ -133,9 +133,9 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// Joins hits and misses: whether there is an entry, and the entry, which is the default entry on a miss. Misses are
-    /// a branch, not a select: so what is done with the entry does not wait for the hit to be known. `counted`: counts
-    /// the hit or miss here.
+    /// Joins hits and misses: whether there is an entry, and the entry, which is the default entry on a miss. Misses
+    /// are a branch, not a select: so what is done with the entry does not wait for the hit to be known. `counted`:
+    /// counts the hit or miss here.
     fn hit_or_miss(
         &mut self,
         table: TableId,
@@ -193,7 +193,7 @@ impl Translator<'_, '_> {
     /// Whether the block ends with a branch on the lookup's result, so that hits and misses need not join before it.
     fn ends_with(&self, slots: ApplySlots) -> bool {
         self.options.has(Optimisation::SplitPaths)
-            && match self.asked_next {
+            && match self.terminator_next {
                 Some(Terminator::Switch { on: Operand::Slot(on), .. }) => *on == slots.action,
                 Some(Terminator::Branch { cond: Operand::Slot(cond), .. }) => *cond == slots.hit,
                 _ => false,
@@ -237,16 +237,16 @@ impl Translator<'_, '_> {
 
     /// The action that all entries which lookups of a table can return run.
     fn action_of_answers(&self, table: TableId) -> Option<u32> {
-        common_action(self.shape(table)?.answers.as_ref()?.entries.iter())
+        common_action(self.shape(table)?.results.as_ref()?.entries.iter())
     }
 
     /// Begins the miss continuation of the lookup at the block's end; false if there is none.
-    pub fn begin_second_tail(&mut self) -> Result<bool, Error> {
+    pub fn begin_miss_continuation(&mut self) -> Result<bool, Error> {
         let Some(MissContinuation { table, slots, path }) = self.miss_continuation.take() else { return Ok(false) };
         let binding = self.binding(table)?.clone();
         let miss = match path {
             Continuation::Miss(miss) => miss,
-            Continuation::Selected(Elsewhere { block, hit, entry, action }) => {
+            Continuation::Selected(OtherPath { block, hit, entry, action }) => {
                 self.b.switch_to_block(block);
                 self.write_selected(&binding, slots, hit, entry, action);
                 return Ok(true);
@@ -275,11 +275,11 @@ impl Translator<'_, '_> {
     /// Stores the time of an entry's hit, for tables that record it.
     fn note_hit(&mut self, binding: &TableBinding, entry: Value) {
         if let Some(last_hit) = binding.entry.last_hit
-            && !self.is_ahead()
+            && !self.is_prefetch_pass()
         {
             self.b.ins().store(self.flags.state, self.now_us, entry, last_hit);
         }
-        if binding.dynamic.as_ref().is_some_and(|dynamic| dynamic.restart_on_hit) && !self.is_ahead() {
+        if binding.dynamic.as_ref().is_some_and(|dynamic| dynamic.restart_on_hit) && !self.is_prefetch_pass() {
             self.note_tick(binding, entry);
         }
     }
@@ -292,19 +292,19 @@ impl Translator<'_, '_> {
         let most = match binding.engine {
             EngineKind::DirectIndex => DIRECT_RULES_MAX,
             EngineKind::ExactInline | EngineKind::Prefixes => EXACT_RULES_MAX,
-            EngineKind::Opaque if self.may_be_keyed(table, binding) => EXACT_RULES_MAX,
+            EngineKind::Opaque if self.may_have_exact_index(table, binding) => EXACT_RULES_MAX,
             EngineKind::Empty | EngineKind::Opaque => usize::MAX,
         };
         if shape.rules.as_ref().map_or(shape.prefilter.is_none(), |rules| rules.len() > most) {
             return false;
         }
-        let apart = self.ends_with(slots);
-        let Some(selected) = self.select_entry(table, binding, keys, apart) else { return false };
+        let may_split = self.ends_with(slots);
+        let Some(selected) = self.select_entry(table, binding, keys, may_split) else { return false };
         self.count_selected(table, &selected);
-        let Selected { hit, entry, action, elsewhere, .. } = selected;
+        let Selected { hit, entry, action, other_path, .. } = selected;
         self.write_selected(binding, slots, hit, entry, action);
         self.miss_continuation =
-            elsewhere.map(|other| MissContinuation { table, slots, path: Continuation::Selected(other) });
+            other_path.map(|other| MissContinuation { table, slots, path: Continuation::Selected(other) });
         true
     }
 
@@ -338,24 +338,24 @@ impl Translator<'_, '_> {
 
     /// The entry that matches.
     fn lookup(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Result<Found, Error> {
-        if let Some(lookup) = self.begun_here() {
+        if let Some(lookup) = self.pending_lookup() {
             if !self.carried[lookup].is_empty() {
                 let carried: Vec<Value> = self.carried[lookup].clone().into_iter().map(|v| self.b.use_var(v)).collect();
                 let miss = self.b.create_block();
                 let entry = self.probe_finish(table, binding, &carried, miss);
                 return Ok(Found::Hit { entry, miss: Some(miss), action: None });
             }
-            return Ok(Found::Pointer(self.finish_begun(lookup, keys)?));
+            return Ok(Found::Pointer(self.finish_pending(lookup, keys)?));
         }
         Ok(match binding.engine {
             EngineKind::Empty => Found::Never,
             EngineKind::ExactInline | EngineKind::DirectIndex | EngineKind::Opaque
-                if self.may_be_keyed(table, binding)
-                    && let Some(keyed) = self.keyed(table, binding) =>
+                if self.may_have_exact_index(table, binding)
+                    && let Some(exact_index) = self.exact_index(table, binding) =>
             {
                 let words = self.key_words(&binding.key, keys);
                 let miss = self.b.create_block();
-                let entry = self.find_keyed(&keyed, &words, miss);
+                let entry = self.find_in_exact_index(&exact_index, &words, miss);
                 Found::Hit { entry, miss: Some(miss), action: self.action_of_hits(table) }
             }
             engine if is_inlined(engine, self.options) => {
@@ -370,7 +370,7 @@ impl Translator<'_, '_> {
     }
 
     /// Whether a table has exact keys that are short enough for a perfect hash.
-    fn may_be_keyed(&self, table: TableId, binding: &TableBinding) -> bool {
+    fn may_have_exact_index(&self, table: TableId, binding: &TableBinding) -> bool {
         let keys = &self.program.tables[table.index()].keys;
         keys.iter().all(|key| key.kind == MatchKind::Exact) && binding.key.bytes as usize <= 8 * KEY_WORDS_MAX
     }
@@ -440,7 +440,7 @@ impl Translator<'_, '_> {
 
     /// Adds `amount`, or 1 if there is none, to the 64-bit cell at `base + offset`.
     pub fn add_to_cell(&mut self, base: Value, offset: u32, amount: Option<Value>) {
-        if self.is_ahead() {
+        if self.is_prefetch_pass() {
             return;
         }
         let old = self.b.ins().load(I64, self.flags.state, base, offset as i32);

@@ -29,7 +29,7 @@ use ir::{Operand, TableId};
 use std::cell::RefCell;
 use std::mem::offset_of;
 use std::sync::Arc;
-use tables::columns::{Column, ROWS, accepted, byte_of, columns};
+use tables::columns::{BYTE_VALUES, Column, accepted, byte_of, columns};
 
 /// Most bytes of the key that rules may examine.
 pub const COLUMNS_MAX: usize = 32;
@@ -46,15 +46,15 @@ pub(crate) struct BitVectors {
     /// Words of a vector: 1 or 2.
     words: usize,
     /// The vectors of the columns one after the other, aligned so that one load reads a vector.
-    rows: Box<[u128]>,
+    vectors: Box<[u128]>,
     /// By bit. Bits that are never the lowest common one have no entry.
-    entries: Box<[Answer]>,
+    entries: Box<[BitEntry]>,
 }
 
 /// What a bit stands for.
 #[derive(Clone, Copy, Default, Debug)]
 #[repr(C)]
-struct Answer {
+struct BitEntry {
     entry: u64,
     /// The action that it runs, if that is known.
     action: u64,
@@ -92,9 +92,9 @@ impl BitVectors {
         let words = if rules.len() > 63 { 2 } else { 1 };
         let columns = columns(rules);
         let sentinel = 64 * words - 1;
-        let mut rows = vec![0u64; columns.len() * ROWS * words];
+        let mut vectors = vec![0u64; columns.len() * BYTE_VALUES * words];
         let bits = bits(rules);
-        for (column, rows) in columns.iter().zip(rows.chunks_exact_mut(ROWS * words)) {
+        for (column, vectors) in columns.iter().zip(vectors.chunks_exact_mut(BYTE_VALUES * words)) {
             // The bits that are set for all values.
             let mut all = vec![0u64; words];
             all[sentinel / 64] |= 1 << (sentinel % 64);
@@ -104,14 +104,17 @@ impl BitVectors {
                 let (word, bit) = (bit / 64, 1 << (bit % 64));
                 match mask {
                     0 => all[word] |= bit,
-                    0xff => rows[wanted as usize * words + word] |= bit,
-                    _ => accepted(mask, wanted).for_each(|value| rows[value * words + word] |= bit),
+                    0xff => vectors[wanted as usize * words + word] |= bit,
+                    _ => accepted(mask, wanted).for_each(|value| vectors[value * words + word] |= bit),
                 }
             }
-            rows.chunks_exact_mut(words).flat_map(|row| row.iter_mut().zip(&all)).for_each(|(word, all)| *word |= all);
+            vectors
+                .chunks_exact_mut(words)
+                .flat_map(|vector| vector.iter_mut().zip(&all))
+                .for_each(|(word, all)| *word |= all);
         }
-        let mut entries = vec![Answer::default(); sentinel + 1];
-        let of = |entry: &EntryShape, is_rule: bool| Answer {
+        let mut entries = vec![BitEntry::default(); sentinel + 1];
+        let of = |entry: &EntryShape, is_rule: bool| BitEntry {
             entry: entry.entry as u64,
             action: entry.call.as_ref().map_or(0, |call| u64::from(call.action)),
             is_rule: is_rule.into(),
@@ -119,8 +122,8 @@ impl BitVectors {
         };
         rules.iter().zip(&mut entries[..sentinel]).for_each(|(rule, place)| *place = of(&rule.entry, true));
         entries[sentinel] = of(last, false);
-        let rows = rows.chunks_exact(2).map(|pair| u128::from(pair[0]) | u128::from(pair[1]) << 64).collect();
-        BitVectors { columns, words, rows, entries: entries.into() }
+        let vectors = vectors.chunks_exact(2).map(|pair| u128::from(pair[0]) | u128::from(pair[1]) << 64).collect();
+        BitVectors { columns, words, vectors, entries: entries.into() }
     }
 }
 
@@ -140,19 +143,19 @@ impl BitVectors {
     /// The average number of groups that a random key may match.
     fn common(&self) -> f64 {
         let mut found = [1.0; RULES_MAX];
-        for rows in self.rows.chunks_exact(ROWS) {
+        for vectors in self.vectors.chunks_exact(BYTE_VALUES) {
             // Most groups accept either all values of a byte or few.
-            let any = rows.iter().fold(u128::MAX, |any, row| any & row);
+            let any = vectors.iter().fold(u128::MAX, |any, vector| any & vector);
             let mut accepted = [0u32; RULES_MAX + 1];
-            for row in rows {
-                let mut rest = row & !any;
+            for vector in vectors {
+                let mut rest = vector & !any;
                 while rest != 0 {
                     accepted[rest.trailing_zeros() as usize] += 1;
                     rest &= rest - 1;
                 }
             }
             for (bit, found) in found.iter_mut().enumerate().filter(|(bit, _)| any >> bit & 1 == 0) {
-                *found *= f64::from(accepted[bit]) / ROWS as f64;
+                *found *= f64::from(accepted[bit]) / BYTE_VALUES as f64;
             }
         }
         found.iter().sum()
@@ -218,7 +221,7 @@ impl Translator<'_, '_> {
     }
 
     /// The first rule that accepts the key, or else the last entry, which is that of a miss if there `may` be one.
-    pub fn select_in_matrix(
+    pub fn first_accepting_rule(
         &mut self,
         table: TableId,
         rules: &[&Rule],
@@ -237,33 +240,33 @@ impl Translator<'_, '_> {
             self.b.ins().select(low, in_low, in_high)
         };
         let entries = self.iconst(bit_vectors.entries.as_ptr() as u64);
-        let offset = self.b.ins().ishl_imm_u(first, i64::from(size_of::<Answer>().ilog2()));
+        let offset = self.b.ins().ishl_imm_u(first, i64::from(size_of::<BitEntry>().ilog2()));
         let at = self.b.ins().iadd(entries, offset);
         let flags = MemFlagsData::trusted().with_readonly().with_can_move();
         let mut word = |offset: usize| self.b.ins().load(I64, flags, at, offset as i32);
         Row {
-            is_rule: word(offset_of!(Answer, is_rule)),
-            counter: word(offset_of!(Answer, counter)),
-            entry: word(offset_of!(Answer, entry)),
-            action: word(offset_of!(Answer, action)),
+            is_rule: word(offset_of!(BitEntry, is_rule)),
+            counter: word(offset_of!(BitEntry, counter)),
+            entry: word(offset_of!(BitEntry, entry)),
+            action: word(offset_of!(BitEntry, action)),
         }
     }
 
     /// The intersection of the bit vectors of all of a key's bytes: a word, or a vector of two.
     fn common_bits(&mut self, bit_vectors: &BitVectors, key: &KeyParts) -> Value {
         let flags = MemFlagsData::trusted().with_readonly().with_can_move().with_aligned();
-        let row_bytes = 8 * bit_vectors.words as u32;
-        let (row_type, up) = if bit_vectors.words == 1 { (I64, 3) } else { (I64X2, 4) };
-        let rows = self.iconst(bit_vectors.rows.as_ptr() as u64);
+        let vector_bytes = 8 * bit_vectors.words as u32;
+        let (vector_type, up) = if bit_vectors.words == 1 { (I64, 3) } else { (I64X2, 4) };
+        let vectors = self.iconst(bit_vectors.vectors.as_ptr() as u64);
         // Two chains of ANDs, so that they run in parallel.
         let mut common: [Option<Value>; 2] = [None; 2];
         for (i, column) in bit_vectors.columns.iter().enumerate() {
             let offset = self.key_byte(key, *column, up);
-            let at = self.b.ins().iadd(rows, offset);
-            let row = self.b.ins().load(row_type, flags, at, (i * ROWS) as i32 * row_bytes as i32);
+            let at = self.b.ins().iadd(vectors, offset);
+            let vector = self.b.ins().load(vector_type, flags, at, (i * BYTE_VALUES) as i32 * vector_bytes as i32);
             common[i % 2] = Some(match common[i % 2] {
-                Some(so_far) => self.b.ins().band(so_far, row),
-                None => row,
+                Some(so_far) => self.b.ins().band(so_far, vector),
+                None => vector,
             });
         }
         match common {
@@ -301,11 +304,11 @@ mod tests {
     fn find(bit_vectors: &BitVectors, key: &[u64]) -> u64 {
         let columns = bit_vectors.columns.iter().enumerate();
         let common = columns.fold(u128::MAX, |common, (i, column)| {
-            let at = i * ROWS + byte_of(key[column.word], column.byte) as usize;
+            let at = i * BYTE_VALUES + byte_of(key[column.word], column.byte) as usize;
             common
                 & match bit_vectors.words {
-                    1 => bit_vectors.rows[at / 2] >> (64 * (at % 2)) & u128::from(u64::MAX),
-                    _ => bit_vectors.rows[at],
+                    1 => bit_vectors.vectors[at / 2] >> (64 * (at % 2)) & u128::from(u64::MAX),
+                    _ => bit_vectors.vectors[at],
                 }
         });
         bit_vectors.entries[common.trailing_zeros() as usize].entry
@@ -325,7 +328,7 @@ mod tests {
         for key in (0..20_000u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
             let matches = rules.iter().any(|rule| key & rule.mask[0] == rule.value[0]);
             let common = bit_vectors.columns.iter().enumerate().fold(u128::MAX, |common, (i, column)| {
-                common & bit_vectors.rows[i * ROWS + byte_of(key, column.byte) as usize]
+                common & bit_vectors.vectors[i * BYTE_VALUES + byte_of(key, column.byte) as usize]
             });
             assert!(!matches || common << 1 != 0, "{key:x}");
             passed += u32::from(common << 1 != 0);

@@ -28,7 +28,7 @@
 //!
 //! Tests: at the end of the file; `tests/hashes.rs`, against the oracle's hashes.
 
-use crate::placeholder::{FAR_BEHIND, Instruction, Made, memory_operand};
+use crate::placeholder::{Encoded, Instruction, LONG_DISPLACEMENT, memory_operand};
 use crate::translate::Translator;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value};
 
@@ -92,24 +92,24 @@ impl Translator<'_, '_> {
         for (behind, word) in words.iter().enumerate() {
             self.place_store(TO, *word, constants);
             self.multiply(constants, 2 + behind as u32);
-            let product = self.place_load(LOW, constants, FAR_BEHIND);
+            let product = self.place_load(LOW, constants, LONG_DISPLACEMENT);
             x = self.b.ins().bxor(x, product);
         }
         self.place_store(TO, x, constants);
         self.multiply(constants, 0);
         self.multiply(constants, 1);
-        self.place_load(HIGH, constants, FAR_BEHIND)
+        self.place_load(HIGH, constants, LONG_DISPLACEMENT)
     }
 
     /// Multiplies the vector register by a constant.
     fn multiply(&mut self, constants: Value, number: u32) {
-        self.place_constant(MULTIPLY, constants, (CONSTANT_BYTES * number) as i32 + FAR_BEHIND);
+        self.place_constant(MULTIPLY, constants, (CONSTANT_BYTES * number) as i32 + LONG_DISPLACEMENT);
     }
 }
 
 /// The instruction and the placeholder's length. The outer option is `None` if the tag is another one's, the inner one
 /// if the code is unexpected.
-pub(crate) fn made(tag: TrapCode, instruction: Option<Instruction<'_>>) -> Option<Option<Made>> {
+pub(crate) fn made(tag: TrapCode, instruction: Option<Instruction<'_>>) -> Option<Option<Encoded>> {
     let load = |encode: fn(u8) -> Vec<u8>| {
         let load = instruction.as_ref().filter(|i| i.is_load_of_byte());
         load.map(|i| (encode(i.register), i.length))
@@ -151,7 +151,7 @@ fn move_high(to: u8) -> Vec<u8> {
 
 /// `vpclmulqdq xmm16, xmm16, m128, 0`, on the constant before the address of `store`.
 fn multiplication(store: &Instruction<'_>) -> Option<Vec<u8>> {
-    let (prefix, operand) = memory_operand(store, FAR_BEHIND, CONSTANT_BYTES as i32, 0)?;
+    let (prefix, operand) = memory_operand(store, LONG_DISPLACEMENT, CONSTANT_BYTES as i32, 0)?;
     let mut bytes = vec![0x62, 0x83 | prefix, 0x7d, 0, 0x44];
     bytes.extend(operand);
     bytes.push(0);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn encodings_are_the_assemblers() {
+    fn encodings_match_the_assembler() {
         // vmovq xmm16, rdx; vmovq xmm16, r12
         assert_eq!(move_to(2), [0x62, 0xe1, 0xfd, 0x08, 0x6e, 0xc2]);
         assert_eq!(move_to(12), [0x62, 0xc1, 0xfd, 0x08, 0x6e, 0xc4]);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_told_from_anything_else() {
+    fn placeholders_are_distinguished_from_other_code() {
         // mov dword [rsi + FAR_BEHIND], STORED; vpclmulqdq xmm16, xmm16, [rsi], 0
         let constant = [0xc7, 0x86, 0x5a, 0x5a, 0x5a, 0x00, 0x5a, 0x5a, 0x5a, 0x5a];
         let multiplied = [0x3e, 0x3e, 0x3e, 0x62, 0xe3, 0x7d, 0x00, 0x44, 0x06, 0];

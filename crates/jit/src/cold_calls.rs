@@ -134,7 +134,7 @@ impl ColdCalls {
 
 impl Translator<'_, '_> {
     /// As [`Translator::call`], on a cold path.
-    pub fn call_rarely(&mut self, address: usize, args: &[Value], result: Option<Type>) -> Option<Value> {
+    pub fn call_on_cold_path(&mut self, address: usize, args: &[Value], result: Option<Type>) -> Option<Value> {
         let types: Vec<Type> = args.iter().map(|&a| self.b.func.dfg.value_type(a)).collect();
         let kind = KINDS.iter().position(|(params, r)| *params == types && *r == result);
         debug_assert!(
@@ -157,7 +157,7 @@ impl Translator<'_, '_> {
     }
 
     /// Looks up a one-word key on a cold path.
-    pub fn look_up_rarely(&mut self, binding: &TableBinding, key: Value) -> Value {
+    pub fn lookup_on_cold_path(&mut self, binding: &TableBinding, key: Value) -> Value {
         let (address, cold_calls) = (binding.lookup as usize, self.cold_calls);
         let handle = self.address(binding.handle as u64);
         // With `check_bounds` packets end without a fate of their own.
@@ -168,7 +168,7 @@ impl Translator<'_, '_> {
         };
         // The fate is written when the packet ends; until then its place in the descriptor receives the result.
         const { assert!(offset_of!(PacketDesc, fate_arg) == offset_of!(PacketDesc, fate) + 4) };
-        let packet = self.packet_again();
+        let packet = self.reload_packet();
         let place = self.add_imm(packet, offset_of!(PacketDesc, fate) as u64);
         self.call_cold(LOOKUP, cold_call, address, &[handle, key], Some(place));
         self.b.ins().load(I64, self.flags.desc, place, 0)
@@ -183,7 +183,7 @@ impl Translator<'_, '_> {
                 *self.cold_calls_here[kind].insert(function)
             }
         };
-        self.say_place();
+        self.store_call_site();
         let callee = self.address(address as u64);
         let args: Vec<Value> = [callee].into_iter().chain(args.iter().copied()).chain(place).collect();
         self.b.ins().call(function, &args);

@@ -9,10 +9,10 @@
 
 use crate::addresses::Addresses;
 use crate::bit_vectors::BitVectors;
+use crate::exact_index::ExactIndex;
 use crate::join::Line;
-use crate::keyed::Keyed;
 use crate::listing::Listing;
-use crate::places::{CodePlace, Place};
+use crate::source_map::{CodeRange, Location};
 use crate::stage::report::Stages;
 use abi::{PipelineFn, Prefilter};
 use base::Span;
@@ -37,7 +37,7 @@ pub(crate) struct CodeData {
     pub _zeros: Box<[u8]>,
     pub _addresses: Addresses,
     pub _bit_vectors: Vec<Arc<BitVectors>>,
-    pub _keyed: Vec<Arc<Keyed>>,
+    pub _exact_indexes: Vec<Arc<ExactIndex>>,
     pub _prefilters: Vec<Arc<Prefilter>>,
     pub _rows: Vec<Box<[Line]>>,
 }
@@ -49,19 +49,19 @@ pub(crate) struct NewEntry {
     pub size: usize,
     pub instructions: usize,
     pub stages: Stages,
-    pub prefetches_ahead: bool,
+    pub has_prefetch_pass: bool,
     pub clif: Option<String>,
     pub asm: Option<String>,
-    pub places: Vec<CodePlace>,
+    pub locations: Vec<CodeRange>,
     pub named: Named,
     pub listing: Option<Listing>,
 }
 
-/// The meaning of the place numbers that watched code stores before calls; empty for other code.
+/// The meaning of the location numbers that watched code stores before calls; empty for other code.
 #[derive(Default)]
 pub(crate) struct Named {
     pub serial: u32,
-    pub places: Vec<Place>,
+    pub locations: Vec<Location>,
 }
 
 /// A compiled entry point.
@@ -71,10 +71,10 @@ struct CompiledEntry {
     size: usize,
     instructions: usize,
     stages: Stages,
-    prefetches_ahead: bool,
+    has_prefetch_pass: bool,
     clif: Option<String>,
     asm: Option<String>,
-    places: Vec<CodePlace>,
+    locations: Vec<CodeRange>,
     named: Named,
 }
 
@@ -97,7 +97,7 @@ pub struct Site {
     pub kind: SiteKind,
     /// The format string with `{}` per argument, or the assertion's text.
     pub text: String,
-    /// Its place in the source.
+    /// Its location in the source.
     pub span: Span,
 }
 
@@ -147,10 +147,31 @@ impl CompiledPipeline {
             .into_iter()
             .map(
                 |NewEntry {
-                     kind, id, size, instructions, stages, prefetches_ahead, clif, asm, places, named, ..
+                     kind,
+                     id,
+                     size,
+                     instructions,
+                     stages,
+                     has_prefetch_pass,
+                     clif,
+                     asm,
+                     locations,
+                     named,
+                     ..
                  }| {
                     let code = module.get_finalized_function(id);
-                    CompiledEntry { kind, code, size, instructions, stages, prefetches_ahead, clif, asm, places, named }
+                    CompiledEntry {
+                        kind,
+                        code,
+                        size,
+                        instructions,
+                        stages,
+                        has_prefetch_pass,
+                        clif,
+                        asm,
+                        locations,
+                        named,
+                    }
                 },
             )
             .collect();
@@ -177,8 +198,8 @@ impl CompiledPipeline {
 
     /// The part of the program that each byte of an entry point's code comes from, without gaps; with
     /// `Options::keep_text` or `Options::perf_map` only.
-    pub fn places(&self, kind: EntryKind) -> &[CodePlace] {
-        self.find(kind).map_or(&[], |e| &e.places)
+    pub fn locations(&self, kind: EntryKind) -> &[CodeRange] {
+        self.find(kind).map_or(&[], |e| &e.locations)
     }
 
     /// The region that a worker executes, given its program counter and the `place` that it stored before its last call
@@ -187,22 +208,22 @@ impl CompiledPipeline {
         for entry in &self.entries {
             let offset = pc.wrapping_sub(entry.code as usize);
             if offset < entry.size {
-                let at = entry.places.partition_point(|p| p.end as usize <= offset);
-                return Some(&entry.places.get(at)?.place.region);
+                let at = entry.locations.partition_point(|p| p.end as usize <= offset);
+                return Some(&entry.locations.get(at)?.location.region);
             }
         }
         let (serial, number) = ((place >> 32) as u32, place as u32);
         let caller = self.entries.iter().find(|e| serial != 0 && e.named.serial == serial)?;
-        Some(&caller.named.places.get(number as usize)?.region)
+        Some(&caller.named.locations.get(number as usize)?.region)
     }
 
-    /// As [`Self::places`], merged by region: start, end, region. Adjacent regions differ.
+    /// As [`Self::locations`], merged by region: start, end, region. Adjacent regions differ.
     pub fn regions(&self, kind: EntryKind) -> Vec<(usize, usize, &str)> {
         let mut out: Vec<(usize, usize, &str)> = Vec::new();
-        for CodePlace { start, end, place } in self.places(kind) {
+        for CodeRange { start, end, location } in self.locations(kind) {
             match out.last_mut() {
-                Some((_, last, region)) if *region == place.region => *last = *end as usize,
-                _ => out.push((*start as usize, *end as usize, &place.region)),
+                Some((_, last, region)) if *region == location.region => *last = *end as usize,
+                _ => out.push((*start as usize, *end as usize, &location.region)),
             }
         }
         out
@@ -229,8 +250,8 @@ impl CompiledPipeline {
     }
 
     /// Whether an entry point first goes through each batch to prefetch the cells of registers.
-    pub fn prefetches_ahead(&self, kind: EntryKind) -> bool {
-        self.find(kind).is_some_and(|e| e.prefetches_ahead)
+    pub fn has_prefetch_pass(&self, kind: EntryKind) -> bool {
+        self.find(kind).is_some_and(|e| e.has_prefetch_pass)
     }
 
     /// Log and assertion sites, by the index that calls of the runtime carry.

@@ -14,7 +14,7 @@
 
 mod derived;
 
-pub(crate) use derived::Round;
+pub(crate) use derived::PacketLoop;
 
 use crate::Optimisation;
 use crate::edges;
@@ -63,7 +63,7 @@ impl Translator<'_, '_> {
 
     /// Counts a hit or miss of a table.
     pub fn count_apply(&mut self, table: TableId, is_hit: bool) {
-        if self.is_ahead() {
+        if self.is_prefetch_pass() {
             return;
         }
         let offset = 16 * table.0 + if is_hit { 0 } else { CELL_BYTES };
@@ -104,7 +104,7 @@ impl Translator<'_, '_> {
         let block = self.b.current_block().expect("an operation is being translated");
         // A load that may be moved is hoisted out of the loop, and its result carried by packets that are not counted
         // here.
-        let flags = match self.is_seldom || self.b.func.layout.is_cold(block) {
+        let flags = match self.is_cold || self.b.func.layout.is_cold(block) {
             true => MemFlagsData::new().with_notrap().with_alias_region(self.flags.context.alias_region()),
             false => self.flags.context,
         };
@@ -115,7 +115,7 @@ impl Translator<'_, '_> {
     /// The stack slot and offset of a cell that is counted in the frame; `None` if it is not.
     fn cell_in_frame(&mut self, offset: u32) -> Option<(StackSlot, u32)> {
         let block = self.b.current_block().expect("an operation is being translated");
-        if !self.options.has(Optimisation::BatchedCounts) || self.is_seldom || self.b.func.layout.is_cold(block) {
+        if !self.options.has(Optimisation::BatchedCounts) || self.is_cold || self.b.func.layout.is_cold(block) {
             return None;
         }
         let known = self.counts.cells.iter().position(|cell| *cell == offset);
@@ -138,15 +138,15 @@ impl Translator<'_, '_> {
     }
 
     /// Where the entry point ends: adds the counts of the batch to the shared counters. All other code has been
-    /// generated; the cells are cleared where the function begins. `round` is the loop in which everything is counted,
-    /// if there is one.
-    pub fn add_up_counts(&mut self, round: Option<Round>) {
+    /// generated; the cells are cleared where the function begins. `packet_loop` is the loop in which everything is
+    /// counted, if there is one.
+    pub fn add_up_counts(&mut self, packet_loop: Option<PacketLoop>) {
         let Counts { slot: Some(slot), cells, sites } = std::mem::take(&mut self.counts) else { return };
         let shared = self.table_counters();
         let places: Vec<(Block, usize)> = sites.iter().map(|(block, _, place)| (*block, *place)).collect();
-        let derived = round
+        let derived = packet_loop
             .filter(|_| self.options.has(Optimisation::DerivedCounts))
-            .and_then(|round| Derived::new(self.b.func, round, &places, cells.len(), DERIVED_MAX));
+            .and_then(|packet_loop| Derived::new(self.b.func, packet_loop, &places, cells.len(), DERIVED_MAX));
         let Some(derived) = derived else {
             for (i, offset) in cells.iter().enumerate() {
                 let counted = self.counted(slot, i);

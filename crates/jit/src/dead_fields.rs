@@ -18,7 +18,7 @@ use ir::{BitSet, Fate, HeaderId, Op, Operand, Program, SlotId, SlotKind, Stage, 
 use std::collections::BTreeSet;
 
 /// Most nodes times slots of an entry point that is analysed: a bit for each in the sets of live slots, 8 MB.
-const LOOKED_AT_MAX: usize = 1 << 26;
+const ANALYSED_MAX: usize = 1 << 26;
 
 /// The dead operations of a node, by index.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ pub(crate) fn find(program: &Program, flow: &Flow, placement: &Placement, option
     let none = || vec![Dead { moves: BitSet::new(0), fields: BitSet::new(0) }; graph.nodes.len()];
     let any = (0..program.slots.len()).map(SlotId::from_index).any(is_candidate);
     let is_wanted = any && options.has(Optimisation::DeadFields);
-    if !is_wanted || graph.nodes.len() * program.slots.len() > LOOKED_AT_MAX {
+    if !is_wanted || graph.nodes.len() * program.slots.len() > ANALYSED_MAX {
         return none();
     }
     let liveness = Liveness { program, graph, emitted: emitted(program) };

@@ -107,7 +107,7 @@ impl Translator<'_, '_> {
         match &deparser.in_order {
             None => {
                 let total = self.b.use_var(self.vars.emitted);
-                let (data, grow) = self.make_room(total);
+                let (data, grow) = self.reserve_headroom(total);
                 let buffer = self.buffer();
                 let buffer = self.stack_addr(buffer);
                 self.copy_buffer(buffer, data, total);
@@ -168,7 +168,7 @@ impl Translator<'_, '_> {
             total = self.b.ins().iadd(total, size);
             known_total = known_total.zip(self.known_size(header)).map(|(sum, size)| sum + size);
         }
-        let (data, grow) = self.make_room(total);
+        let (data, grow) = self.reserve_headroom(total);
         let known_grow = match self.facts_now.cursor {
             flow::Place::Const(cursor) => known_total.map(|total| i64::from(total) - i64::from(cursor)),
             flow::Place::Varying => None,
@@ -266,7 +266,7 @@ impl Translator<'_, '_> {
         let total = self.iconst(u64::from(known.total));
         let grow = self.iconst(known.grow as u64);
         if known.grow > 0 {
-            self.ask_for_room(grow, |t| t.room_beside(known.grow));
+            self.ensure_headroom(grow, |t| t.has_headroom(known.grow));
         }
         let old = self.b.use_var(self.vars.data);
         let data = self.add_imm(old, known.grow.wrapping_neg() as u64);
@@ -654,13 +654,13 @@ impl Translator<'_, '_> {
 
     /// Makes sure that `total` bytes fit before the payload. Returns the frame's new first byte and by how many bytes
     /// the frame grows; the frame itself is still unchanged.
-    fn make_room(&mut self, total: Value) -> (Value, Value) {
+    fn reserve_headroom(&mut self, total: Value) -> (Value, Value) {
         if self.flow.deparser(self.position).is_some_and(|d| d.may_overflow) {
             self.check_emitted(total);
         }
         let cursor = self.b.use_var(self.vars.cursor);
         let grow = self.b.ins().isub(total, cursor);
-        self.ask_for_room(grow, |t| {
+        self.ensure_headroom(grow, |t| {
             let headroom = t.load_desc32(offset_of!(PacketDesc, headroom));
             t.icmp(IntCC::SignedLessThanOrEqual, grow, headroom)
         });
@@ -669,7 +669,7 @@ impl Translator<'_, '_> {
     }
 
     /// Whether the frame can grow by so many bytes at its start.
-    fn room_beside(&mut self, grow: i64) -> Value {
+    fn has_headroom(&mut self, grow: i64) -> Value {
         let both = self.len_and_headroom();
         self.icmp_imm(IntCC::UnsignedGreaterThanOrEqual, both, (grow as u64) << 32)
     }
@@ -686,7 +686,7 @@ impl Translator<'_, '_> {
 
     /// Makes sure that the frame can grow by `grow` bytes at its start, if `is_enough` says it cannot yet. Afterwards
     /// `data` and pointers into the packet may have changed.
-    fn ask_for_room(&mut self, grow: Value, is_enough: impl FnOnce(&mut Self) -> Value) {
+    fn ensure_headroom(&mut self, grow: Value, is_enough: impl FnOnce(&mut Self) -> Value) {
         let (make, moved, refuse, place) =
             (self.b.create_block(), self.b.create_block(), self.b.create_block(), self.b.create_block());
         let enough = is_enough(self);
@@ -695,10 +695,10 @@ impl Translator<'_, '_> {
         self.b.set_cold_block(make);
         self.b.switch_to_block(make);
         let need = self.b.ins().ireduce(I32, grow);
-        let packet = self.packet_again();
+        let packet = self.reload_packet();
         let ctx = self.context();
         let done = self
-            .call_rarely(self.runtime.make_headroom as usize, &[ctx, packet, need], Some(I8))
+            .call_on_cold_path(self.runtime.make_headroom as usize, &[ctx, packet, need], Some(I8))
             .expect("the call has a result");
         self.b.ins().brif(done, moved, &[], refuse, &[]);
         self.b.seal_block(moved);

@@ -62,7 +62,7 @@ impl Translator<'_, '_> {
         let entry = self.add_imm(buffer, key_bytes.into());
         let (bytes, now) = (self.i32_const(*bytes), self.now_us);
         let call = if replace { dynamic.replace } else { dynamic.add };
-        let done = self.call_rarely(call as usize, &[handle, buffer, entry, bytes, expire, now], Some(I32));
+        let done = self.call_on_cold_path(call as usize, &[handle, buffer, entry, bytes, expire, now], Some(I32));
         let done = done.expect("the call has a result");
         let done = self.b.ins().uextend(I64, done);
         self.write_number(dst, done);
@@ -108,7 +108,7 @@ impl Translator<'_, '_> {
             let number = self.read_word(expire);
             let number = self.b.ins().ireduce(I32, number);
             let (handle, now) = (self.address(binding.handle as u64), self.now_us);
-            self.call_rarely(dynamic.set_expire as usize, &[handle, entry, number, now], None);
+            self.call_on_cold_path(dynamic.set_expire as usize, &[handle, entry, number, now], None);
             self.b.ins().jump(done, &[]);
             let Some(same) = same else {
                 self.b.seal_block(done);

@@ -160,8 +160,8 @@ impl Translator<'_, '_> {
         Ok((self.b.ins().iadd(cells, offset), inside, width))
     }
 
-    pub fn register_read(&mut self, register: ExternId, dst: SlotId, index: &Operand) -> Result<(), Error> {
-        if self.prefetch_cell(register, dst, index)? {
+    pub fn register_read(&mut self, register: ExternId, dst: SlotId, index: &Operand, peek: bool) -> Result<(), Error> {
+        if self.prefetch_cell(register, dst, index, peek)? {
             return Ok(());
         }
         let (cell, inside, width) = self.register_cell(register, index)?;
@@ -393,18 +393,18 @@ impl Translator<'_, '_> {
 
     pub fn digest(&mut self, digest: ExternId, data: &[Operand]) {
         let (at, count) = self.message(data);
-        let (ext, packet) = (self.i32_const(digest.0), self.packet_again());
+        let (ext, packet) = (self.i32_const(digest.0), self.reload_packet());
         let ctx = self.context();
-        self.call_rarely(self.runtime.digest as usize, &[ctx, packet, ext, at, count], None);
+        self.call_on_cold_path(self.runtime.digest as usize, &[ctx, packet, ext, at, count], None);
     }
 
     pub fn log(&mut self, format: &str, args: &[Operand], span: Span) {
         let arg_widths = args.iter().map(|a| self.width(a)).collect();
         let id = self.site(Site { kind: SiteKind::Log { arg_widths }, text: format.to_owned(), span });
         let (at, count) = self.message(args);
-        let packet = self.packet_again();
+        let packet = self.reload_packet();
         let ctx = self.context();
-        self.call_rarely(self.runtime.log as usize, &[ctx, packet, id, at, count], None);
+        self.call_on_cold_path(self.runtime.log as usize, &[ctx, packet, id, at, count], None);
     }
 
     pub fn assert(&mut self, cond: &Operand, text: &str, span: Span) {
@@ -415,9 +415,9 @@ impl Translator<'_, '_> {
         self.b.seal_block(fail);
         self.b.set_cold_block(fail);
         self.b.switch_to_block(fail);
-        let packet = self.packet_again();
+        let packet = self.reload_packet();
         let ctx = self.context();
-        self.call_rarely(self.runtime.assert_failed as usize, &[ctx, packet, id], None);
+        self.call_on_cold_path(self.runtime.assert_failed as usize, &[ctx, packet, id], None);
         self.b.ins().jump(done, &[]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);

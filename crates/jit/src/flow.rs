@@ -63,7 +63,7 @@ pub(crate) struct ProgramFacts {
     pub spilled_after_deparse: BitSet,
     pub spilled_after_frame: BitSet,
     /// Slots that a record must hold when a packet goes back to ingress; some of them are zero.
-    pub read_again: BitSet,
+    pub read_at_reingress: BitSet,
     /// The slots of each field list, by its number; `None` is the empty list.
     lists: Vec<(Option<u64>, BitSet)>,
 }
@@ -117,7 +117,7 @@ impl ProgramFacts {
             spilled_before_deparse: empty.clone(),
             spilled_after_deparse: empty.clone(),
             spilled_after_frame: empty.clone(),
-            read_again: empty.clone(),
+            read_at_reingress: empty.clone(),
             lists: vec![(None, empty)],
         };
         for (number, slots) in &program.field_lists {
@@ -126,7 +126,7 @@ impl ProgramFacts {
             facts.lists.push((Some(*number), list));
         }
         facts.find_spilled(program);
-        facts.read_again = facts.find_read_again(program);
+        facts.read_at_reingress = facts.find_read_at_reingress(program);
         Ok(facts)
     }
 
@@ -160,7 +160,7 @@ impl ProgramFacts {
 
     /// The slots that the entry point `Reingress` reads from records. If the program has none, all that any entry point
     /// may read, since other code has one.
-    fn find_read_again(&self, program: &Program) -> BitSet {
+    fn find_read_at_reingress(&self, program: &Program) -> BitSet {
         let Some(entry) = program.entry(EntryKind::Reingress) else { return self.spilled_after_deparse.clone() };
         let mut read = BitSet::new(program.slots.len());
         let live = Graph::new(program, entry).live_at_start(program, self);
@@ -212,7 +212,7 @@ impl ProgramFacts {
 
     /// The slots whose values must be in the record when packets end with this fate, because other entry points read
     /// them.
-    pub fn handed_over(&self, fate: &Fate) -> Option<&BitSet> {
+    pub fn spilled_for(&self, fate: &Fate) -> Option<&BitSet> {
         match fate {
             Fate::Replicate(point) => Some(self.spilled(*point)),
             Fate::Again { list, .. } => {
@@ -338,17 +338,17 @@ impl Graph {
 
     /// By node: whether it is cold, so that its code is placed out of line. Nodes that lead to a drop are cold; if
     /// there are hot paths, so are those that are on none and lead to none.
-    pub fn seldom(&self, program: &Program) -> Vec<bool> {
+    pub fn cold(&self, program: &Program) -> Vec<bool> {
         let any_hot = self.nodes.iter().any(|n| n.hot > 0);
-        let mut seldom = vec![false; self.nodes.len()];
-        let mut comes_to_hot = vec![false; self.nodes.len()];
+        let mut cold = vec![false; self.nodes.len()];
+        let mut reaches_hot = vec![false; self.nodes.len()];
         for (n, node) in self.nodes.iter().enumerate().rev() {
             let is_dropped = matches!(self.block(program, n).term, Terminator::Finish(Fate::Drop(_)));
-            comes_to_hot[n] = node.hot > 0 || node.succs.iter().any(|&s| comes_to_hot[s]);
-            let all_seldom = !node.succs.is_empty() && node.succs.iter().all(|&s| seldom[s]);
-            seldom[n] = is_dropped || all_seldom || any_hot && !comes_to_hot[n];
+            reaches_hot[n] = node.hot > 0 || node.succs.iter().any(|&s| reaches_hot[s]);
+            let all_cold = !node.succs.is_empty() && node.succs.iter().all(|&s| cold[s]);
+            cold[n] = is_dropped || all_cold || any_hot && !reaches_hot[n];
         }
-        seldom
+        cold
     }
 
     /// Slots whose value at the start of the entry point may be read: classical backward liveness.
@@ -370,7 +370,7 @@ impl Graph {
             let block = self.block(program, n);
             match &block.term {
                 Terminator::Finish(fate @ (Fate::Replicate(_) | Fate::Again { .. })) => {
-                    facts.handed_over(fate).into_iter().for_each(|slots| _ = set.union(slots));
+                    facts.spilled_for(fate).into_iter().for_each(|slots| _ = set.union(slots));
                 }
                 term => term.operand().and_then(|o| o.slot()).into_iter().for_each(|s| set.insert(s.index())),
             }
@@ -488,7 +488,7 @@ impl Flow {
             never_loaded: BitSet::new(facts.fields),
         };
         flow.solve(program, facts, entry);
-        flow.look_once(program, facts);
+        flow.collect_needs(program, facts);
         if !options.has(Optimisation::LazyFields) {
             flow.need_all_extracted(program);
         }
@@ -742,7 +742,7 @@ impl Flow {
     }
 
     /// Once the facts are final: finds needed slots, extraction offsets, and whether the layout can change.
-    fn look_once(&mut self, program: &Program, facts: &ProgramFacts) {
+    fn collect_needs(&mut self, program: &Program, facts: &ProgramFacts) {
         let mut places: Vec<Option<Place>> = vec![None; program.headers.len()];
         for n in 0..self.graph.nodes.len() {
             let mut at = self.at[n].clone();
@@ -765,7 +765,7 @@ impl Flow {
                     if self.deparser(position).is_some() {
                         self.leave_stage(position, &mut at, facts);
                     }
-                    for s in facts.handed_over(fate).into_iter().flat_map(BitSet::iter) {
+                    for s in facts.spilled_for(fate).into_iter().flat_map(BitSet::iter) {
                         if self.is_dirty(facts, &at, SlotId::from_index(s)) {
                             self.needed.insert(s);
                         }

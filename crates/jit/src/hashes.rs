@@ -204,7 +204,7 @@ impl Translator<'_, '_> {
                 start += pieces[next].width;
                 next += 1;
             }
-            let turned = match self.join_turned(&pieces[next..], start, end, bits, most) {
+            let turned = match self.join_byte_swapped(&pieces[next..], start, end, bits, most) {
                 Some(turned) => turned,
                 // The first bit is the lowest: the last byte becomes the highest one, and short parts are zero-padded
                 // in front.
@@ -226,7 +226,14 @@ impl Translator<'_, '_> {
 
     /// The `bits` bits at offset `first` of a string whose pieces begin at offset `start <= first`, first bit lowest,
     /// in the highest bits of `most`. Only if the pieces are whole values in the frame's byte order; `None` otherwise.
-    fn join_turned(&mut self, pieces: &[Piece], mut start: u32, first: u32, bits: u32, most: u32) -> Option<Value> {
+    fn join_byte_swapped(
+        &mut self,
+        pieces: &[Piece],
+        mut start: u32,
+        first: u32,
+        bits: u32,
+        most: u32,
+    ) -> Option<Value> {
         let mut all: Option<Value> = None;
         for piece in pieces {
             if start == first + bits {

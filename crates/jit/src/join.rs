@@ -3,8 +3,8 @@
 //!
 //! A route names a next hop, and a second table maps the next hop to its port and address: for the same route, packet
 //! after packet looks up the same number. Where all entries that lookups in the first table can return are known
-//! (`abi::Answers`: many keys share few entries), and all entries of the second, the join of both is stored in memory
-//! of the code:
+//! (`abi::ResultEntries`: many keys share few entries), and all entries of the second, the join of both is stored in
+//! memory of the code:
 //!
 //! ```text
 //! %h, %a, %e, %d = apply routes (dst)         row = rows + (entry - first) * scale
@@ -12,7 +12,7 @@
 //! %h, %a, %f, %g = apply hops (hop)           %g = row + 8
 //! ```
 //!
-//! There is one row for each place that an entry of the first table, the driving table (*head*), can have. It begins
+//! There is one row for each place that an entry of the first table, the driving table, can have. It begins
 //! with a copy of the entry. For each joined table it holds a copy of the entry that the table returns, or the entry's
 //! address if the entry is more than an action and its parameters. A joined table's parameters may in turn be keys of
 //! another. Code tests for a miss only if some row has one, and for the action only if rows differ in it. Hits, misses
@@ -24,17 +24,17 @@
 //! that ran the action. At a join of paths with different values the key is a block parameter, a new value, and the
 //! table is looked up.
 //!
-//! The rows belong to the code. The code is invalidated before the head gets an entry that is not in them, and before
-//! an entry of a joined table changes ([`crate::rules`] says when that is right).
+//! The rows belong to the code. The code is invalidated before the driving table gets an entry that is not in them, and
+//! before an entry of a joined table changes ([`crate::rules`] says when that is right).
 //!
 //! Tests: `crates/datapath/tests/joined.rs`, against the interpreter; crate `difftest`.
 
 use crate::Optimisation;
 use crate::apply::{Found, common_action};
-use crate::keyed::copy_to;
+use crate::exact_index::copy_to;
 use crate::translate::Translator;
 use crate::value::{Val, const_words};
-use abi::{Answers, EngineKind, EntryLayout, EntryShape, KeyLayout, Rule, TableBinding};
+use abi::{EngineKind, EntryLayout, EntryShape, KeyLayout, ResultEntries, Rule, TableBinding};
 use base::Bits;
 use base::entry::{ActionCall, MatchKind};
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -51,9 +51,9 @@ const ROW_BYTES_MAX: usize = 64;
 /// of another joined table.
 pub(crate) fn candidates(program: &Program) -> Vec<Vec<TableId>> {
     let insts = || program.stages.iter().flat_map(|s| &s.blocks).flat_map(|b| &b.insts);
-    let joined_to = |head: usize| {
-        let head = TableId::from_index(head);
-        if !program.tables[head.index()].keys.iter().any(|key| key.kind == MatchKind::Lpm) {
+    let joined_to = |driver: usize| {
+        let driver = TableId::from_index(driver);
+        if !program.tables[driver.index()].keys.iter().any(|key| key.kind == MatchKind::Lpm) {
             return Vec::new();
         }
         let (mut joined, mut params) = (Vec::new(), ir::BitSet::new(program.slots.len()));
@@ -61,13 +61,13 @@ pub(crate) fn candidates(program: &Program) -> Vec<Vec<TableId>> {
             let before = (joined.len(), params.iter().count());
             for inst in insts() {
                 match &inst.op {
-                    Op::ActionParam { dst, table, .. } if *table == head || joined.contains(table) => {
+                    Op::ActionParam { dst, table, .. } if *table == driver || joined.contains(table) => {
                         params.insert(dst.index());
                     }
                     Op::Mov { dst, src: Operand::Slot(src) } if params.contains(src.index()) => {
                         params.insert(dst.index());
                     }
-                    Op::Apply { table, keys, .. } if *table != head && !joined.contains(table) => {
+                    Op::Apply { table, keys, .. } if *table != driver && !joined.contains(table) => {
                         let is_param = |key: &Operand| key.slot().is_some_and(|s| params.contains(s.index()));
                         let is_known = |key: &Operand| key.constant().is_some() || is_param(key);
                         let is_exact = program.tables[table.index()].keys.iter().all(|k| k.kind == MatchKind::Exact);
@@ -87,7 +87,7 @@ pub(crate) fn candidates(program: &Program) -> Vec<Vec<TableId>> {
 }
 
 /// For each table, whether code may use the set of entries that its lookups can return for unknown keys.
-pub fn heads(program: &Program) -> Vec<bool> {
+pub fn driving_tables(program: &Program) -> Vec<bool> {
     candidates(program).iter().map(|joined| !joined.is_empty()).collect()
 }
 
@@ -103,7 +103,7 @@ pub fn joined(program: &Program) -> Vec<bool> {
 pub(crate) struct Joins {
     /// [`candidates`].
     candidates: Vec<Vec<TableId>>,
-    /// The rows by head; `None` if nothing is joined to it.
+    /// The rows by driving table; `None` if nothing is joined to it.
     rows: RefCell<Vec<(TableId, Option<Rows>)>>,
 }
 
@@ -123,14 +123,14 @@ impl Joins {
 #[repr(C, align(64))]
 pub(crate) struct Line([u8; ROW_BYTES_MAX]);
 
-/// The rows of a head.
+/// The rows of a driving table.
 #[derive(Debug)]
 struct Rows {
     memory: Box<[Line]>,
     /// Bytes of a row, and how many of them are used.
     size: usize,
     used: usize,
-    /// The address of the head's first entry; the logarithm of a row's size over an entry's.
+    /// The address of the driving table's first entry; the logarithm of a row's size over an entry's.
     first: u64,
     up: u32,
     /// The action call of each row's entry; none where there is no entry.
@@ -194,14 +194,14 @@ enum Key {
 pub(crate) struct JoinedValues {
     /// Pointers to entries.
     data: HashMap<Value, Data>,
-    /// Parameters: the row's head, the row's address, and the parameter.
+    /// Parameters: the row's driving table, the row's address, and the parameter.
     params: HashMap<Value, (TableId, Value, Key)>,
 }
 
 /// An entry that a row holds, or whose address it holds.
 #[derive(Clone, Copy, Debug)]
 struct Data {
-    head: TableId,
+    driver: TableId,
     row: Value,
     /// The entry's table.
     table: TableId,
@@ -215,15 +215,15 @@ const FOLDED_MAX: usize = 32;
 const FOLDED_BYTES: usize = 12;
 
 impl Rows {
-    /// The rows of a head with these answers; `more` bytes are reserved for joined tables. `None` if a row would be too
-    /// long.
-    fn new(answers: &Answers, layout: &EntryLayout, more: usize) -> Option<Rows> {
-        let (stride, used) = (answers.stride as usize, layout.sizes.iter().copied().max()? as usize);
+    /// The rows of a driving table with these results; `more` bytes are reserved for joined tables. `None` if a row
+    /// would be too long.
+    fn new(results: &ResultEntries, layout: &EntryLayout, more: usize) -> Option<Rows> {
+        let (stride, used) = (results.stride as usize, layout.sizes.iter().copied().max()? as usize);
         let mut size = stride;
         while size < used + more + FOLDED_BYTES && 2 * size <= ROW_BYTES_MAX {
             size *= 2;
         }
-        let count = answers.places as usize;
+        let count = results.places as usize;
         if size > ROW_BYTES_MAX {
             return None;
         }
@@ -231,14 +231,14 @@ impl Rows {
             memory: vec![Line([0; ROW_BYTES_MAX]); (count * size).div_ceil(ROW_BYTES_MAX)].into(),
             size,
             used,
-            first: answers.first.addr() as u64,
+            first: results.first.addr() as u64,
             up: (size / stride).ilog2(),
             calls: Calls::new(count),
             columns: Vec::new(),
         };
         let mut bytes = [0; ROW_BYTES_MAX];
-        for entry in &answers.entries {
-            let place = answers.place(entry);
+        for entry in &results.entries {
+            let place = results.place(entry);
             let size = copy_to(entry, layout, &mut bytes)?;
             rows.write(place, 0, &bytes[..size]);
             if let Some(call) = &entry.call {
@@ -342,7 +342,7 @@ impl Rows {
 /// Entries by their key.
 enum ByKey<'a> {
     /// Dense keys of one word: the first key, and entries by distance from it.
-    Close(u64, Vec<Option<&'a EntryShape>>),
+    DenseIndex(u64, Vec<Option<&'a EntryShape>>),
     Any(HashMap<&'a [u64], &'a EntryShape>),
 }
 
@@ -354,7 +354,7 @@ impl ByKey<'_> {
             Some((first, last)) if last - first < 4 * rules.len() as u64 => {
                 let mut all = vec![None; (last - first) as usize + 1];
                 rules.iter().for_each(|rule| all[(rule.value[0] - first) as usize] = Some(&rule.entry));
-                ByKey::Close(first, all)
+                ByKey::DenseIndex(first, all)
             }
             _ => ByKey::Any(rules.iter().map(|rule| (&rule.value[..], &rule.entry)).collect()),
         }
@@ -362,7 +362,7 @@ impl ByKey<'_> {
 
     fn get(&self, key: &[u64]) -> Option<&EntryShape> {
         match self {
-            ByKey::Close(first, all) => {
+            ByKey::DenseIndex(first, all) => {
                 let at = key[0].checked_sub(*first).and_then(|at| usize::try_from(at).ok())?;
                 all.get(at).copied().flatten()
             }
@@ -373,37 +373,35 @@ impl ByKey<'_> {
 
 // The driving table.
 impl Translator<'_, '_> {
-    /// The address of the row of a head's entry, to be used as the entry; for other tables the entry itself. For hits
-    /// only.
+    /// The address of the row of a driving table's entry, to be used as the entry; for other tables the entry itself.
+    /// For hits only.
     pub fn row_of(&mut self, table: TableId, entry: Value) -> Value {
-        let known = self.joins.rows.borrow().iter().any(|(head, _)| *head == table);
+        let known = self.joins.rows.borrow().iter().any(|(driver, _)| *driver == table);
         if !known {
             let rows = self.new_rows(table);
             self.joins.rows.borrow_mut().push((table, rows));
         }
-        let place = self
-            .joins
-            .rows
-            .borrow()
-            .iter()
-            .find_map(|(head, rows)| rows.as_ref().filter(|_| *head == table).map(|rows| (rows.base(), rows.up)));
+        let place =
+            self.joins.rows.borrow().iter().find_map(|(driver, rows)| {
+                rows.as_ref().filter(|_| *driver == table).map(|rows| (rows.base(), rows.up))
+            });
         let Some((base, up)) = place else { return entry };
         let far = self.b.ins().ishl_imm_u(entry, i64::from(up));
         let base = self.iconst(base);
         let row = self.b.ins().iadd(base, far);
-        self.joined.data.insert(row, Data { head: table, row, table, at: Some(0) });
+        self.joined.data.insert(row, Data { driver: table, row, table, at: Some(0) });
         row
     }
 
-    fn new_rows(&self, head: TableId) -> Option<Rows> {
-        let answers = self.shape(head)?.answers.as_ref().filter(|_| self.options.has(Optimisation::JoinedTables))?;
+    fn new_rows(&self, driver: TableId) -> Option<Rows> {
+        let results = self.shape(driver)?.results.as_ref().filter(|_| self.options.has(Optimisation::JoinedTables))?;
         let more = |table: &TableId| {
             let binding = self.bindings.tables.get(table.index())?;
             self.may_join(*table, binding).then(|| (binding.entry.bytes_max() - binding.entry.action_bytes) as usize)
         };
-        let more: Vec<usize> = self.joins.candidates[head.index()].iter().filter_map(more).collect();
-        let layout = &self.bindings.tables.get(head.index())?.entry;
-        if more.is_empty() { None } else { Rows::new(answers, layout, more.iter().sum()) }
+        let more: Vec<usize> = self.joins.candidates[driver.index()].iter().filter_map(more).collect();
+        let layout = &self.bindings.tables.get(driver.index())?.entry;
+        if more.is_empty() { None } else { Rows::new(results, layout, more.iter().sum()) }
     }
 
     /// Whether a table's entries can be joined to rows.
@@ -419,7 +417,7 @@ impl Translator<'_, '_> {
         if let (Val::Word(word), Some(from)) = (val, self.joined.data.get(&data))
             && from.table == table
         {
-            self.joined.params.insert(*word, (from.head, from.row, Key::Param { table, action, param }));
+            self.joined.params.insert(*word, (from.driver, from.row, Key::Param { table, action, param }));
         }
     }
 }
@@ -440,17 +438,17 @@ impl Translator<'_, '_> {
                 parts.push(Key::Constant(value as u64));
                 continue;
             }
-            let (head, row, part) = self.joined.params.get(&word).cloned()?;
-            if from.is_some_and(|from| from != (head, row)) {
+            let (driver, row, part) = self.joined.params.get(&word).cloned()?;
+            if from.is_some_and(|from| from != (driver, row)) {
                 return None;
             }
-            from = Some((head, row));
+            from = Some((driver, row));
             parts.push(part);
         }
-        let (head, row) = from?;
+        let (driver, row) = from?;
         let (at, is_copied, may_miss, action) = {
             let mut joins = self.joins.rows.borrow_mut();
-            let rows = joins.iter_mut().find(|(table, _)| *table == head).and_then(|(_, rows)| rows.as_mut())?;
+            let rows = joins.iter_mut().find(|(table, _)| *table == driver).and_then(|(_, rows)| rows.as_mut())?;
             if !rows.columns.iter().any(|column| column.table == table) {
                 let rules = self.shape(table)?.rules.as_ref()?;
                 // Entries' numbers are read only by direct counters and the like; without these they need not be kept.
@@ -479,7 +477,7 @@ impl Translator<'_, '_> {
             self.b.switch_to_block(hit);
             miss
         });
-        self.joined.data.insert(entry, Data { head, row, table, at: is_copied.then_some(at as i64) });
+        self.joined.data.insert(entry, Data { driver, row, table, at: is_copied.then_some(at as i64) });
         Some(Found::Hit { entry, miss, action })
     }
 }
@@ -492,17 +490,17 @@ impl Translator<'_, '_> {
         if self.joined.params.is_empty() {
             return value;
         }
-        let Some((term, (head, row))) = self.term(value).filter(|(term, _)| term.others >= 2) else { return value };
+        let Some((term, (driver, row))) = self.term(value).filter(|(term, _)| term.others >= 2) else { return value };
         let ty = self.b.func.dfg.value_type(value);
         let bytes = ty.bytes() as usize;
-        let (at, values) = match self.joins.rows.borrow().iter().find(|(table, _)| *table == head) {
+        let (at, values) = match self.joins.rows.borrow().iter().find(|(table, _)| *table == driver) {
             Some((_, Some(rows))) if rows.used + bytes <= rows.size => {
                 let values: Vec<u64> = (0..rows.calls.rows.len()).map(|i| term.in_row(rows, i)).collect();
                 (rows.used, values)
             }
             _ => return value,
         };
-        if let Some((_, Some(rows))) = self.joins.rows.borrow_mut().iter_mut().find(|(table, _)| *table == head) {
+        if let Some((_, Some(rows))) = self.joins.rows.borrow_mut().iter_mut().find(|(table, _)| *table == driver) {
             for (i, value) in values.iter().enumerate() {
                 rows.write(i, at, &value.to_le_bytes()[..bytes]);
             }
@@ -516,9 +514,9 @@ impl Translator<'_, '_> {
         if self.joined.params.is_empty() {
             return None;
         }
-        let (term, (head, _)) = self.term(value)?;
+        let (term, (driver, _)) = self.term(value)?;
         let joins = self.joins.rows.borrow();
-        let rows = joins.iter().find(|(table, _)| *table == head).and_then(|(_, rows)| rows.as_ref())?;
+        let rows = joins.iter().find(|(table, _)| *table == driver).and_then(|(_, rows)| rows.as_ref())?;
         let mut there = (0..rows.calls.rows.len()).filter(|i| rows.calls.rows[*i].is_some());
         let first = term.in_row(rows, there.next()?);
         there.all(|i| term.in_row(rows, i) == first).then_some(first)
@@ -565,10 +563,10 @@ impl Translator<'_, '_> {
             }
             InstructionData::Load { opcode, arg, offset, .. } => {
                 let from = self.joined.data.get(&dfg.resolve_aliases(arg))?;
-                if term.row.is_some_and(|row| row != (from.head, from.row)) {
+                if term.row.is_some_and(|row| row != (from.driver, from.row)) {
                     return None;
                 }
-                term.row = Some((from.head, from.row));
+                term.row = Some((from.driver, from.row));
                 let bytes = match opcode {
                     Opcode::Load => (bits / 8) as usize,
                     Opcode::Uload8 => 1,
@@ -578,7 +576,7 @@ impl Translator<'_, '_> {
                 };
                 let at = usize::try_from(from.at? + i64::from(i32::from(offset))).ok()?;
                 let joins = self.joins.rows.borrow();
-                let rows = joins.iter().find(|(table, _)| *table == from.head).and_then(|(_, rows)| rows.as_ref())?;
+                let rows = joins.iter().find(|(table, _)| *table == from.driver).and_then(|(_, rows)| rows.as_ref())?;
                 (at + bytes <= rows.size).then_some(Step::Load(at, bytes))?
             }
             _ => return None,

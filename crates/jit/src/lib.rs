@@ -9,14 +9,14 @@
 //!   packet on each path. `placement` decides which slots live in memory, so that compile time stays near linear.
 //! - Code generation: `translate` builds the function (packet loop, blocks, records). `value` defines how slots become
 //!   values. `ops` lists all operations, terminators and fates; `arith`, `packet`, `deparse`, `apply`, `probe`,
-//!   `prefixes`, `rules`, `bit_vectors`, `prefilter`, `keyed`, `join`, `externs`, `hashes`, `csum` and `pack` translate
-//!   them. `known` finds what is known of a value; `unused` removes dead instructions.
+//!   `prefixes`, `rules`, `bit_vectors`, `prefilter`, `exact_index`, `join`, `externs`, `hashes`, `csum` and `pack`
+//!   translate them. `known` finds what is known of a value; `unused` removes dead instructions.
 //! - `cold_calls` keeps calls on cold paths from costing registers on hot ones.
-//! - Batches: `stage` takes many packets through the function in phases; `ahead` runs its beginning once more to
-//!   prefetch.
+//! - Batches: `stage` takes many packets through the function in phases; `prefetch_pass` runs its beginning once more
+//!   to prefetch.
 //! - Instructions that Cranelift lacks: `placeholder` patches them into the code; `prefetch`, `wide` (compare a key
 //!   with a whole bucket) and `clmul` (carry-less multiplication) use it.
-//! - The result: `compiled` owns it; `places` and `listing` map code to the part of the program it comes from.
+//! - The result: `compiled` owns it; `source_map` and `listing` map code to the part of the program it comes from.
 //!   `optimisation` names what can be switched off.
 //!
 //! The compiler trusts the IR, which must have passed `ir::verify`. The bounds of a packet are checked by the program's
@@ -27,7 +27,6 @@
 //! [`STACK_BYTES_MAX`] bytes; random numbers wider than 64 bits are refused too.
 
 mod addresses;
-mod ahead;
 mod analysis;
 mod apply;
 mod arith;
@@ -42,13 +41,13 @@ mod deparse;
 mod dynamic;
 mod edges;
 mod entry;
+mod exact_index;
 mod externs;
 mod flow;
 mod hashes;
 mod header;
 mod hot;
 mod join;
-mod keyed;
 mod known;
 mod listing;
 mod locks;
@@ -59,14 +58,15 @@ mod packet;
 mod paths;
 mod placeholder;
 mod placement;
-mod places;
 mod prefetch;
+mod prefetch_pass;
 mod prefilter;
 mod prefixes;
 mod probe;
 mod record;
 mod reloads;
 mod rules;
+mod source_map;
 mod stage;
 mod translate;
 mod unresolved;
@@ -75,21 +75,20 @@ mod value;
 mod verified;
 mod wide;
 
-pub use ahead::prefetched_bytes_min;
 pub use analysis::Analysis;
 pub use bit_vectors::COLUMNS_MAX;
 pub use compiled::{CompiledPipeline, Site, SiteKind, Timing};
+pub use exact_index::{EXACT_INDEX_MAX, KEY_WORDS_MAX};
 pub use hot::HOT_PATHS;
-pub use join::{heads, joined};
-pub use keyed::{KEY_WORDS_MAX, KEYED_MAX};
+pub use join::{driving_tables, joined};
 pub use listing::Listing;
 pub use optimisation::{Optimisation, Without};
-pub use places::{CodePlace, LOOP, Place};
-pub use stage::report::{Phase, Stages, Whole};
+pub use prefetch_pass::prefetched_bytes_min;
+pub use source_map::{CodeRange, LOOP, Location};
+pub use stage::report::{NotStaged, Phase, Stages};
 
 use abi::{Bindings, RuntimeCalls, Shapes};
 use addresses::Addresses;
-use ahead::Ahead;
 use bit_vectors::AllBitVectors;
 use cold_calls::ColdCalls;
 use compiled::{CodeData, Named, NewEntry};
@@ -100,10 +99,11 @@ use cranelift_codegen::{CodegenError, CompileError, control::ControlPlane};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, ModuleError, ModuleReloc};
+use exact_index::ExactIndexes;
 use ir::layout::RecordLayout;
 use ir::{EntryKind, Program, SlotId};
 use join::Joins;
-use keyed::KeyedTables;
+use prefetch_pass::PrefetchPass;
 use stage::plan::Plan;
 use std::time::{Duration, Instant};
 use translate::Shared;
@@ -169,7 +169,7 @@ pub enum Strategy {
     /// One packet after the other.
     RunToCompletion,
     /// Phases: all packets go up to a table with a key, then the table is looked up for all of them, as far as order
-    /// and size allow (see `stage/plan.rs`). Elsewhere the cells of registers are prefetched (`ahead.rs`).
+    /// and size allow (see `stage/plan.rs`). Elsewhere the cells of registers are prefetched (`prefetch_pass.rs`).
     Staged,
     /// As `Staged`, but only for tables and registers that are too large for the caches; see [`CACHED_BYTES_MAX`],
     /// [`CUT_BYTES_MIN`] and [`PREFETCHED_BYTES_MIN`].
@@ -312,7 +312,7 @@ impl std::fmt::Display for Error {
             Error::Limit { what, found, max } => write!(f, "{what}: {found}, at most {max}"),
             Error::Binding(what) => write!(f, "the pipeline's state does not fit the program: {what}"),
             Error::Unresolved(symbol) => write!(f, "unresolved symbol: {symbol}"),
-            Error::TooSlow(max) => write!(f, "making machine code of it takes longer than {} s", max.as_secs_f64()),
+            Error::TooSlow(max) => write!(f, "compiling it to machine code takes longer than {} s", max.as_secs_f64()),
             Error::Codegen(what) => write!(f, "code generation failed: {what}"),
         }
     }
@@ -477,7 +477,7 @@ fn generate_as(
     let zeros = vec![0u8; longest.max(8) as usize].into_boxed_slice();
     let addresses = Addresses::new(bindings, calls, options);
     let bit_vectors = AllBitVectors::default();
-    let keyed = KeyedTables::default();
+    let exact_index = ExactIndexes::default();
     let joins = Joins::new(program);
     let symbols = Symbols::declare(program, &mut module)?;
     let cold_calls = ColdCalls::declare(&mut module)?;
@@ -495,7 +495,7 @@ fn generate_as(
         let mut plan = timed(&mut timing.analysis, || {
             let plan = Plan::new(program, entry, flow, bindings, options, 1);
             match plan.is_staged() && !placement::may_stage(program, entry_facts, flow, options) {
-                true => plan.uncut(flow),
+                true => plan.unstaged(flow),
                 false => plan,
             }
         });
@@ -504,7 +504,7 @@ fn generate_as(
                 let (hot_facts, hot) = hot.about(facts);
                 let hot_plan = match plan.is_staged() {
                     true => Plan::new(program, entry, hot, bindings, options, 1 + options.hot_paths),
-                    false => plan.uncut(hot),
+                    false => plan.unstaged(hot),
                 };
                 let may_stage = || placement::may_stage(program, hot_facts, hot, options);
                 // Waiting for memory costs more than path copies save.
@@ -514,7 +514,8 @@ fn generate_as(
             });
         }
         if !plan.is_staged() {
-            plan.ahead = timed(&mut timing.analysis, || Ahead::new(program, entry, flow, bindings, options));
+            plan.prefetch_pass =
+                timed(&mut timing.analysis, || PrefetchPass::new(program, entry, flow, bindings, options));
         }
         let shared = Shared {
             program,
@@ -527,14 +528,14 @@ fn generate_as(
             zeros: &zeros,
             addresses: &addresses,
             bit_vectors: &bit_vectors,
-            keyed: &keyed,
+            exact_index: &exact_index,
             joins: &joins,
             symbols: &symbols,
             cold_calls: &cold_calls,
         };
-        let (clif, places, stages) = timed(&mut timing.translation, || {
+        let (clif, map, stages) = timed(&mut timing.translation, || {
             let sites_before = sites.len();
-            let (places, stages) = loop {
+            let (map, stages) = loop {
                 context.func.signature = translate::entry_signature(module.isa().default_call_conv());
                 context.func.name = UserFuncName::user(0, id.as_u32());
                 let builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
@@ -542,7 +543,7 @@ fn generate_as(
                 match translate::translate(&shared, flow, &plan, entry, &mut sites, builder, frontend) {
                     // Waiting packets need stack space; one packet at a time may fit.
                     Err(Error::Limit { .. }) if plan.is_staged() => {
-                        plan = plan.uncut(flow);
+                        plan = plan.unstaged(flow);
                         sites.truncate(sites_before);
                         context.func.clear();
                         builder_context = FunctionBuilderContext::new();
@@ -551,7 +552,7 @@ fn generate_as(
                 }
             };
             unused::remove(&mut context.func);
-            Ok::<_, Error>((options.keep_text.then(|| context.func.display().to_string()), places, stages))
+            Ok::<_, Error>((options.keep_text.then(|| context.func.display().to_string()), map, stages))
         })?;
         in_time()?;
         let instructions = context.func.dfg.num_insts();
@@ -562,35 +563,35 @@ fn generate_as(
             Ok::<_, Error>((code.code_buffer().len(), code.vcode.clone()))
         })?;
         let code = context.compiled_code().expect("just compiled");
-        let code_places = places.as_ref().map(|p| p.of_code(code.buffer.get_srclocs_sorted(), size as u32));
-        let named = match &places {
-            Some(places) if options.watched => Named { serial: places.serial, places: places.list.clone() },
+        let code_ranges = map.as_ref().map(|p| p.of_code(code.buffer.get_srclocs_sorted(), size as u32));
+        let named = match &map {
+            Some(map) if options.watched => Named { serial: map.serial, locations: map.list.clone() },
             _ => Named::default(),
         };
         let mut listed = code.code_buffer().to_vec();
         placeholder::patch(&mut listed, code.buffer.traps())?;
-        let listing = clif.as_ref().zip(places).map(|(clif, places)| Listing {
+        let listing = clif.as_ref().zip(map).map(|(clif, map)| Listing {
             kind: entry.kind,
             code: listed,
-            places: code_places.clone().unwrap_or_default(),
+            locations: code_ranges.clone().unwrap_or_default(),
             clif: clif.clone(),
-            numbered: places.list,
+            numbered: map.list,
             stages: stages.clone(),
             vcode: asm.clone().unwrap_or_default(),
         });
         module.clear_context(&mut context);
         context.set_disasm(options.keep_text);
-        let places = code_places.unwrap_or_default();
+        let locations = code_ranges.unwrap_or_default();
         functions.push(NewEntry {
             kind: entry.kind,
             id,
             size,
             instructions,
             stages,
-            prefetches_ahead: plan.ahead.is_some(),
+            has_prefetch_pass: plan.prefetch_pass.is_some(),
             clif,
             asm,
-            places,
+            locations,
             named,
             listing,
         });
@@ -602,12 +603,12 @@ fn generate_as(
         })
     })?;
     let bit_vectors = bit_vectors.into_inner().into_iter().map(|(_, bit_vectors)| bit_vectors).collect();
-    let keyed = keyed.into_inner().into_iter().filter_map(|(_, keyed)| keyed).collect();
+    let exact_index = exact_index.into_inner().into_iter().filter_map(|(_, exact_index)| exact_index).collect();
     let data = CodeData {
         _zeros: zeros,
         _addresses: addresses,
         _bit_vectors: bit_vectors,
-        _keyed: keyed,
+        _exact_indexes: exact_index,
         _prefilters: shapes.tables.iter().filter_map(|shape| shape.prefilter.clone()).collect(),
         _rows: joins.into_memory(),
     };

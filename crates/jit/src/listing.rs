@@ -2,9 +2,9 @@
 //! program that they come from.
 //!
 //! The code is that of `compile`. It is generated and never linked, so calls go to the runtime's addresses and nothing
-//! can run. On other processors than x86-64 the assembly is Cranelift's own text, without places.
+//! can run. On other processors than x86-64 the assembly is Cranelift's own text, without locations.
 
-use crate::places::{CodePlace, Place};
+use crate::source_map::{CodeRange, Location};
 use crate::stage::report::Stages;
 use base::Span;
 use ir::EntryKind;
@@ -20,16 +20,16 @@ pub struct Listing {
     /// Machine code.
     pub code: Vec<u8>,
     /// The part of the program that each byte comes from, without gaps.
-    pub places: Vec<CodePlace>,
+    pub locations: Vec<CodeRange>,
     /// Cranelift's text form before its optimisations, with indices in `numbered` as source locations.
     pub(crate) clif: String,
-    pub(crate) numbered: Vec<Place>,
+    pub(crate) numbered: Vec<Location>,
     /// Cranelift's assembly.
     pub(crate) vcode: String,
 }
 
 impl Listing {
-    /// Cranelift's IR. `source` returns the text of a place in the source, if there is one.
+    /// Cranelift's IR. `source` returns the text of a location in the source, if there is one.
     pub fn clif(&self, source: &dyn Fn(Span) -> Option<String>) -> String {
         let mut out = String::new();
         let mut last = None;
@@ -39,10 +39,10 @@ impl Listing {
                 let _ = writeln!(out, "{line}");
                 continue;
             };
-            let place = u32::from_str_radix(number, 16).ok().and_then(|n| self.numbered.get(n as usize));
-            if let Some(place) = place.filter(|p| last != Some(*p)) {
-                let _ = writeln!(out, "{}", comment(place, source));
-                last = Some(place);
+            let location = u32::from_str_radix(number, 16).ok().and_then(|n| self.numbered.get(n as usize));
+            if let Some(location) = location.filter(|p| last != Some(*p)) {
+                let _ = writeln!(out, "{}", comment(location, source));
+                last = Some(location);
             }
             let _ = writeln!(out, "    {}", text.trim_start());
         }
@@ -63,15 +63,15 @@ impl Listing {
         options.set_small_hex_numbers_in_decimal(true);
         let mut instruction = Instruction::default();
         let (mut out, mut text) = (String::new(), String::new());
-        let mut places = self.places.iter().peekable();
+        let mut locations = self.locations.iter().peekable();
         let mut last = None;
         while decoder.can_decode() {
             decoder.decode_out(&mut instruction);
             let at = instruction.ip() as u32;
-            while places.next_if(|p| p.end <= at).is_some() {}
-            if let Some(place) = places.peek().map(|p| &p.place).filter(|p| last != Some(*p)) {
-                let _ = writeln!(out, "{}", comment(place, source));
-                last = Some(place);
+            while locations.next_if(|p| p.end <= at).is_some() {}
+            if let Some(location) = locations.peek().map(|p| &p.location).filter(|p| last != Some(*p)) {
+                let _ = writeln!(out, "{}", comment(location, source));
+                last = Some(location);
             }
             text.clear();
             formatter.format(&instruction, &mut text);
@@ -92,9 +92,9 @@ impl Listing {
     }
 }
 
-fn comment(place: &Place, source: &dyn Fn(Span) -> Option<String>) -> String {
-    match source(place.span) {
-        Some(text) => format!("; {}  {text}", place.region),
-        None => format!("; {}", place.region),
+fn comment(location: &Location, source: &dyn Fn(Span) -> Option<String>) -> String {
+    match source(location.span) {
+        Some(text) => format!("; {}  {text}", location.region),
+        None => format!("; {}", location.region),
     }
 }

@@ -78,7 +78,7 @@ impl Locks {
 
 impl Translator<'_, '_> {
     /// Where packets start, or continue after a table that they waited for: no lock is held.
-    pub fn hold_nothing(&mut self) {
+    pub fn reset_held_locks(&mut self) {
         for var in self.locks.held.values().copied().collect::<Vec<Variable>>() {
             let none = self.iconst(0);
             self.b.def_var(var, none);
@@ -87,18 +87,18 @@ impl Translator<'_, '_> {
 
     /// Whether the current operation acquires a lock that later operations rely on.
     pub fn acquires(&self) -> bool {
-        let node = &self.flow.graph.nodes[self.spot.0];
-        let acquire = self.locks.acquisitions.at(node.position, node.block, self.spot.1);
+        let node = &self.flow.graph.nodes[self.program_point.0];
+        let acquire = self.locks.acquisitions.at(node.position, node.block, self.program_point.1);
         acquire.is_some_and(|acquire| acquire != Acquire::Held)
     }
 
     /// Before an access of a register: acquires the lock of the cell at `cell`, unless the packet holds it.
     pub fn acquire(&mut self, register: ExternId, cell: Value, width: u32) {
-        if self.is_ahead() {
+        if self.is_prefetch_pass() {
             return;
         }
-        let node = &self.flow.graph.nodes[self.spot.0];
-        let Some(acquire) = self.locks.acquisitions.at(node.position, node.block, self.spot.1) else { return };
+        let node = &self.flow.graph.nodes[self.program_point.0];
+        let Some(acquire) = self.locks.acquisitions.at(node.position, node.block, self.program_point.1) else { return };
         let rank = lock_rank(self.bindings, register);
         let Some(&held) = rank.and_then(|rank| self.locks.held.get(&rank)) else { return };
         let done = match acquire {
@@ -134,7 +134,7 @@ impl Translator<'_, '_> {
         self.b.set_cold_block(wait);
         self.b.switch_to_block(wait);
         let ctx = self.context();
-        self.call_rarely(self.runtime.wait_for_lock as usize, &[ctx, at], None);
+        self.call_on_cold_path(self.runtime.wait_for_lock as usize, &[ctx, at], None);
         self.b.ins().jump(attempt, &[]);
         self.b.seal_block(attempt);
         self.b.seal_block(taken);
@@ -161,7 +161,7 @@ impl Translator<'_, '_> {
     }
 
     fn release(&mut self) {
-        if self.is_ahead() {
+        if self.is_prefetch_pass() {
             return;
         }
         for var in self.locks.held.values().copied().collect::<Vec<Variable>>() {

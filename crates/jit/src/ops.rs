@@ -24,7 +24,7 @@ const DROP_NODES_MAX: usize = 8;
 type Cases = Vec<(u64, clif::Block)>;
 
 /// A word concatenated of two parts, one of which has the same value in all cases.
-struct Agreed {
+struct CommonPart {
     /// The part with the common value, and that value.
     part: Value,
     value: u64,
@@ -46,7 +46,7 @@ impl Translator<'_, '_> {
         // that they agree with the analysis.)
         let mut used = !op.is_removable() || matches!(op, Op::SetValid { .. } | Op::SetInvalid { .. });
         op.for_each_def(self.program, |s| used |= self.flow.needed.contains(s.index()));
-        let (node, place) = self.spot;
+        let (node, place) = self.program_point;
         used &= !self.dead[node].moves.contains(place);
         used |= self.acquires();
         let (flow, program, facts, position) = (self.flow, self.program, self.facts, self.position);
@@ -76,7 +76,7 @@ impl Translator<'_, '_> {
             | Op::Log { .. }
             | Op::Assert { .. }
             | Op::Charge { .. }
-                if self.is_ahead() => {}
+                if self.is_prefetch_pass() => {}
             Op::Mov { dst, src } => {
                 let val = self.read(src);
                 self.write_slot(*dst, &val);
@@ -133,7 +133,7 @@ impl Translator<'_, '_> {
             Op::MeterDirect { meter, dst, hit, entry, before, bytes } => {
                 self.meter_direct(*meter, *dst, (hit, *entry), (before.as_ref(), bytes.as_ref()))?;
             }
-            Op::RegisterRead { register, dst, index } => self.register_read(*register, *dst, index)?,
+            Op::RegisterRead { register, dst, index, peek } => self.register_read(*register, *dst, index, *peek)?,
             Op::RegisterWrite { register, index, src } => self.register_write(*register, index, src)?,
             Op::Hash { algorithm, dst, base, max, data, varbits, payload } => {
                 self.hash(*algorithm, *dst, base, max.as_ref(), data, varbits, *payload);
@@ -197,8 +197,8 @@ impl Translator<'_, '_> {
                 match self.as_constant(cond).or_else(|| self.same_in_rows(cond).map(|c| c as i64)) {
                     Some(cond) => _ = self.b.ins().jump(block(if cond == 0 { *other } else { *then }), &[]),
                     None => {
-                        let is_seldom = self.leads_to_drop(*then) || self.leads_to_drop(*other);
-                        self.branch(cond, block(*then), block(*other), if is_seldom { OR_DEPTH_MAX } else { 0 });
+                        let is_cold = self.leads_to_drop(*then) || self.leads_to_drop(*other);
+                        self.branch(cond, block(*then), block(*other), if is_cold { OR_DEPTH_MAX } else { 0 });
                     }
                 }
             }
@@ -242,7 +242,7 @@ impl Translator<'_, '_> {
                 }
                 Fate::Again { why, list } => {
                     self.leave_stage();
-                    self.spill_again(*why, *list);
+                    self.spill_for_reingress(*why, *list);
                     self.finish(FateCode::Again, 0);
                 }
             },
@@ -283,7 +283,7 @@ impl Translator<'_, '_> {
     /// Adds the packet's steps in loops to the batch's sum.
     fn add_spent(&mut self) {
         let at = offset_of!(Batch, spent) as i32;
-        let (spent, spared) = (self.b.use_var(self.vars.spent), self.iconst(ir::cost::SPARED_STEPS));
+        let (spent, spared) = (self.b.use_var(self.vars.spent), self.iconst(ir::cost::FREE_STEPS));
         let counted = self.b.ins().umax(spent, spared);
         let counted = self.b.ins().isub(counted, spared);
         let before = self.b.ins().uload32(self.flags.desc, self.batch, at);
@@ -295,7 +295,7 @@ impl Translator<'_, '_> {
     /// Writes the fate and goes on to the next packet.
     pub fn finish(&mut self, fate: FateCode, arg: u32) {
         self.release_at_end();
-        if self.has_charges && !self.is_ahead() {
+        if self.has_charges && !self.is_prefetch_pass() {
             self.add_spent();
         }
         let cursor = self.cursor_value();
@@ -358,13 +358,13 @@ impl Translator<'_, '_> {
             self.b.ins().jump(to, &[]);
             return;
         }
-        if let Some(agreed) = self.agreed(word, cases) {
+        if let Some(common_part) = self.common_part(word, cases) {
             let next = self.b.create_block();
-            let other = match self.compare_together(&agreed, next, default) {
+            let other = match self.compare_together(&common_part, next, default) {
                 Some(together) => together,
                 None => {
-                    self.choose(agreed.part, &[(agreed.value, next)], default);
-                    Some((agreed.other, agreed.cases))
+                    self.choose(common_part.part, &[(common_part.value, next)], default);
+                    Some((common_part.other, common_part.cases))
                 }
             };
             self.b.seal_block(next);
@@ -402,16 +402,16 @@ impl Translator<'_, '_> {
     }
 
     /// The part in which all cases agree, if the word is concatenated of two parts and there is one.
-    fn agreed(&self, word: Value, cases: &[(u64, clif::Block)]) -> Option<Agreed> {
+    fn common_part(&self, word: Value, cases: &[(u64, clif::Block)]) -> Option<CommonPart> {
         let ((high, up, low), [first, ..]) = (self.parts_of(word)?, cases) else { return None };
         let ones = (1 << up) - 1;
         let agree = |part: &dyn Fn(u64) -> u64| cases.iter().all(|(value, _)| part(*value) == part(first.0));
         let rest = |part: &dyn Fn(u64) -> u64| cases.iter().map(|(v, to)| (part(*v), *to)).collect();
         let (high_of, low_of) = (|value: u64| value >> up, |value: u64| value & ones);
         if agree(&high_of) {
-            Some(Agreed { part: high, value: high_of(first.0), other: low, cases: rest(&low_of) })
+            Some(CommonPart { part: high, value: high_of(first.0), other: low, cases: rest(&low_of) })
         } else if agree(&low_of) {
-            Some(Agreed { part: low, value: low_of(first.0), other: high, cases: rest(&high_of) })
+            Some(CommonPart { part: low, value: low_of(first.0), other: high, cases: rest(&high_of) })
         } else {
             None
         }
@@ -421,7 +421,7 @@ impl Translator<'_, '_> {
     /// what remains to be compared, if anything; `None` if no two parts can be compared together.
     fn compare_together(
         &mut self,
-        first: &Agreed,
+        first: &CommonPart,
         next: clif::Block,
         default: clif::Block,
     ) -> Option<Option<(Value, Cases)>> {
@@ -429,8 +429,10 @@ impl Translator<'_, '_> {
         let mut left = Some((first.other, first.cases.clone()));
         let mut count = 1;
         while let Some((other, cases)) = &left {
-            let (part, value, behind) = match (self.agreed(*other, cases), &cases[..]) {
-                (Some(agreed), _) => (agreed.part, agreed.value, Some((agreed.other, agreed.cases))),
+            let (part, value, behind) = match (self.common_part(*other, cases), &cases[..]) {
+                (Some(common_part), _) => {
+                    (common_part.part, common_part.value, Some((common_part.other, common_part.cases)))
+                }
                 (None, [(value, _)]) => (*other, *value, None),
                 _ => break,
             };

@@ -110,25 +110,23 @@ impl Optimisation {
     /// What it does, in one line.
     pub fn about(self) -> &'static str {
         match self {
-            O::EditMode => "edit packets where they stand instead of writing all headers anew",
-            O::LazyFields => "load fields where they are read instead of all of them in the parser",
-            O::WideStores => "store neighbouring fields at once instead of one by one",
-            O::RegisterSlots => "keep slots in registers instead of memory",
-            O::DeadFields => "move no fields in memory that nothing reads on a path",
-            O::BakedAddresses => "have addresses of tables and state in the code instead of loading them",
-            O::InlineTables => "probe exact and direct tables in the code instead of calling their engines",
-            O::SplitPaths => "copy what follows where paths join for what is known on each, instead of asking again",
-            O::HotPaths => "copy everything behind the parser for packets with the deepest headers, lookups too",
-            O::PackedChecksum => "sum checksums by words of the packet instead of field by field",
-            O::IncrementalChecksum => "bring a verified checksum up to date for what changed instead of summing again",
-            O::InlineHashes => "compute CRCs, checksums and other hashes in the code instead of calling the runtime",
-            O::CarrylessCrc => "compute CRCs by carry-less products, where the processor has them, instead of lookups",
-            O::JoinedTables => {
-                "look tables up once for each entry whose parameters are their keys, where these are known"
-            }
-            O::BatchedCounts => "add hits and misses of tables up once for each batch",
-            O::DerivedCounts => "count packets where few go, and derive hits and misses where most do",
-            O::WideCompare => "compare keys with all of a bucket at once, where the processor has AVX-512",
+            O::EditMode => "modify headers in place instead of deparsing into a new frame",
+            O::LazyFields => "load fields where they are read, not in the parser",
+            O::WideStores => "combine stores of adjacent fields",
+            O::RegisterSlots => "keep slots in registers, not in memory",
+            O::DeadFields => "eliminate moves of dead fields",
+            O::BakedAddresses => "embed addresses of tables and state as constants",
+            O::InlineTables => "inline lookups in exact and direct tables",
+            O::SplitPaths => "duplicate code after joins, specialised for the facts of each path",
+            O::HotPaths => "duplicate the pipeline, lookups included, for packets with the most headers",
+            O::PackedChecksum => "sum checksums by words of the packet, not field by field",
+            O::IncrementalChecksum => "update a verified checksum incrementally (RFC 1624)",
+            O::InlineHashes => "inline CRCs, checksums and other hashes",
+            O::CarrylessCrc => "compute CRCs by carry-less multiplication where the processor has it",
+            O::JoinedTables => "materialise joins of tables whose keys are parameters of another table's entries",
+            O::BatchedCounts => "add hit and miss counters once per batch",
+            O::DerivedCounts => "derive hit and miss counts of the main path from counts of the other paths",
+            O::WideCompare => "compare a key with a whole bucket at once where the processor has AVX-512",
         }
     }
 }

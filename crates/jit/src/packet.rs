@@ -350,7 +350,7 @@ impl Translator<'_, '_> {
             let loaded = self.load_be(at.plus(start), size);
             let down = 8 * (start + size) - (bit + width);
             let block = self.b.current_block().expect("an operation is being translated");
-            if down > 0 && (self.is_seldom || self.b.func.layout.is_cold(block)) {
+            if down > 0 && (self.is_cold || self.b.func.layout.is_cold(block)) {
                 // A rotation instead of the shift that other uses of this load have: a key field that is shifted into
                 // place needs no separate shift, but would have one computed for the shared value.
                 let turned = self.b.ins().rotr_imm_u(loaded, i64::from(down));

@@ -85,7 +85,7 @@ pub(crate) fn split(program: &Program, entry: &EntryPoint, base: Graph, hot: usi
 
 /// Value numbering of comparisons: by result, the result of an earlier equal comparison, and whether it is the
 /// negation.
-type Twins = BTreeMap<SlotId, (Operand, bool)>;
+type EqualComparisons = BTreeMap<SlotId, (Operand, bool)>;
 
 struct Splitter<'p> {
     program: &'p Program,
@@ -106,7 +106,7 @@ struct Splitter<'p> {
     /// By node: its weight on hot paths.
     hot_weights: Vec<u32>,
     /// Equal comparisons in an earlier stage that all packets have come through.
-    twins: Twins,
+    equal_comparisons: EqualComparisons,
     /// The steps that are left of [`STEPS_MAX`].
     steps: Cell<usize>,
     /// Most hot paths out of the parser.
@@ -190,7 +190,7 @@ impl<'p> Splitter<'p> {
         let steps = Cell::new(STEPS_MAX * (1 + hot) * operations);
         let tracked = BitSet::new(program.slots.len());
         let (live, reads) = (Vec::new(), Vec::new());
-        let twins = find_twins(program, &base);
+        let equal_comparisons = number_comparisons(program, &base);
         let mut splitter = Splitter {
             program,
             tracked,
@@ -200,7 +200,7 @@ impl<'p> Splitter<'p> {
             emits,
             moves_headers,
             hot_weights,
-            twins,
+            equal_comparisons,
             steps,
             hot,
             base,
@@ -238,7 +238,7 @@ impl<'p> Splitter<'p> {
             // Backwards, since operands are defined before their uses.
             for n in (0..self.base.nodes.len()).rev() {
                 for inst in self.base.block(self.program, n).insts.iter().rev() {
-                    for operand in evaluated(&inst.op, &self.twins, |s| self.tracked.contains(s.index())) {
+                    for operand in evaluated(&inst.op, &self.equal_comparisons, |s| self.tracked.contains(s.index())) {
                         changed |= track(&mut self.tracked, operand, self.program);
                     }
                 }
@@ -265,7 +265,7 @@ impl<'p> Splitter<'p> {
                 };
                 block.term.operand().into_iter().for_each(|o| read(&mut set, o));
                 for inst in block.insts.iter().rev() {
-                    let operands = evaluated(&inst.op, &self.twins, |s| set.contains(s.index()));
+                    let operands = evaluated(&inst.op, &self.equal_comparisons, |s| set.contains(s.index()));
                     inst.op.for_each_def(self.program, |s| set.remove(s.index()));
                     operands.into_iter().for_each(|o| read(&mut set, o));
                     if let Op::Emit { header } = &inst.op {
@@ -291,7 +291,7 @@ impl<'p> Splitter<'p> {
         let block = self.base.block(self.program, node);
         block.term.operand().and_then(|o| o.slot()).into_iter().for_each(&mut read);
         for inst in &block.insts {
-            let operands = evaluated(&inst.op, &self.twins, |s| self.tracked.contains(s.index()));
+            let operands = evaluated(&inst.op, &self.equal_comparisons, |s| self.tracked.contains(s.index()));
             operands.into_iter().filter_map(|o| o.slot()).for_each(&mut read);
             if let Op::Emit { header } = &inst.op {
                 read(self.program.headers[header.index()].valid);
@@ -330,7 +330,7 @@ impl<'p> Splitter<'p> {
                     _ => None,
                 };
                 let twin = || {
-                    let (of, is_opposite) = self.twins.get(dst)?;
+                    let (of, is_opposite) = self.equal_comparisons.get(dst)?;
                     Some(self.value(known, of)?.is_true() != *is_opposite)
                 };
                 value.or_else(twin).map(|v| (*dst, flag(v)))
@@ -607,7 +607,7 @@ impl<'p> Splitter<'p> {
     }
 
     /// The first node of the stage after the first parser.
-    fn behind_parser(&self, entry: &EntryPoint) -> Option<usize> {
+    fn after_parser(&self, entry: &EntryPoint) -> Option<usize> {
         let is_parser = |s: &StageId| self.program.stages[s.index()].kind == StageKind::Parser;
         let parser = entry.stages.iter().position(is_parser)?;
         self.base.nodes.iter().position(|n| n.position == parser + 1)
@@ -638,14 +638,14 @@ impl<'p> Splitter<'p> {
         let mut back: Vec<(usize, usize, usize)> = Vec::new();
         let mut budgets = vec![HOT_TOTAL_WEIGHT_MAX; 1 + self.hot];
         budgets[0] = TOTAL_WEIGHT_MAX;
-        let behind_parser = self.behind_parser(entry);
+        let after_parser = self.after_parser(entry);
         for n in 0..count {
             let mut all = std::mem::take(&mut arrived[n]);
-            if Some(n) == behind_parser {
+            if Some(n) == after_parser {
                 hot::choose(self.program, &mut all, self.hot);
             }
             // Within the parser, hot paths need not join for what comes after it.
-            let until = behind_parser.filter(|b| self.hot > 0 && n < *b).unwrap_or(count);
+            let until = after_parser.filter(|b| self.hot > 0 && n < *b).unwrap_or(count);
             let mut paths = Vec::new();
             for (hot, budget) in budgets.iter_mut().enumerate() {
                 let these: Vec<Path> = all.extract_if(.., |w| w.hot == hot).collect();
@@ -782,7 +782,7 @@ fn compared(a: &Operand, b: &Operand) -> Option<(SlotId, Bits)> {
 
 /// Finds comparisons of a field with a constant that repeat one in the first block of an earlier stage: parsers,
 /// checksums and controls often test the same.
-fn find_twins(program: &Program, base: &Graph) -> Twins {
+fn number_comparisons(program: &Program, base: &Graph) -> EqualComparisons {
     let comparison = |op: &Op| match op {
         Op::Bin { op: op @ (BinOp::Eq | BinOp::Ne), dst, a, b } => {
             compared(a, b).map(|(slot, number)| (*dst, slot, number, *op == BinOp::Eq))
@@ -801,14 +801,14 @@ fn find_twins(program: &Program, base: &Graph) -> Twins {
     }
     let is_single = |s: SlotId| assigned.get(&s).is_some_and(|(count, _)| *count == 1);
     let mut made: Vec<(usize, SlotId, SlotId, Bits, bool)> = Vec::new();
-    let mut twins = Twins::new();
+    let mut equal_comparisons = EqualComparisons::new();
     for (n, node) in base.nodes.iter().enumerate() {
         for inst in &base.block(program, n).insts {
             let Some((dst, slot, number, is_eq)) = comparison(&inst.op).filter(|c| is_single(c.0)) else { continue };
             let same =
                 made.iter().find(|(position, _, s, c, _)| *position < node.position && (*s, c) == (slot, &number));
             if let Some((_, of, .., was_eq)) = same {
-                twins.insert(dst, (Operand::Slot(*of), is_eq != *was_eq));
+                equal_comparisons.insert(dst, (Operand::Slot(*of), is_eq != *was_eq));
             } else if base.first.get(node.position) == Some(&n)
                 && assigned.get(&slot).is_none_or(|(_, last)| *last < node.position)
             {
@@ -816,14 +816,18 @@ fn find_twins(program: &Program, base: &Graph) -> Twins {
             }
         }
     }
-    twins
+    equal_comparisons
 }
 
 /// The operands of an operation that can be evaluated, if its result is wanted.
-fn evaluated<'a>(op: &'a Op, twins: &'a Twins, wanted: impl Fn(SlotId) -> bool) -> Vec<&'a Operand> {
+fn evaluated<'a>(
+    op: &'a Op,
+    equal_comparisons: &'a EqualComparisons,
+    wanted: impl Fn(SlotId) -> bool,
+) -> Vec<&'a Operand> {
     match op {
         Op::Bin { op: BinOp::Eq | BinOp::Ne, dst, a, b } if wanted(*dst) => {
-            [a, b].into_iter().chain(twins.get(dst).map(|(of, _)| of)).collect()
+            [a, b].into_iter().chain(equal_comparisons.get(dst).map(|(of, _)| of)).collect()
         }
         Op::Mov { dst, src } if wanted(*dst) => vec![src],
         Op::Un { op: UnOp::Not, dst, a } if wanted(*dst) => vec![a],

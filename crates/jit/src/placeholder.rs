@@ -28,10 +28,10 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value, ValueDef
 /// The constant that [`Translator::place_constant`] stores.
 const STORED: u32 = 0x5a5a_5a5a;
 /// A displacement for placeholders that must be encoded with four bytes of it.
-pub(crate) const FAR_BEHIND: i32 = 0x5a_5a5a;
+pub(crate) const LONG_DISPLACEMENT: i32 = 0x5a_5a5a;
 
 /// The bytes of an instruction, and the length of the placeholder that it replaces.
-pub(crate) type Made = (Vec<u8>, usize);
+pub(crate) type Encoded = (Vec<u8>, usize);
 
 impl Translator<'_, '_> {
     /// Whether a value is computed from constants alone, as far as a short search shows: Cranelift stores such a value
@@ -59,7 +59,7 @@ impl Translator<'_, '_> {
     /// A placeholder with a value in a register: 32 or 64 bits wide, no constant.
     pub fn place_store(&mut self, tag: TrapCode, value: Value, address: Value) {
         let flags = self.tagged(tag);
-        self.b.ins().store(flags, value, address, FAR_BEHIND);
+        self.b.ins().store(flags, value, address, LONG_DISPLACEMENT);
     }
 
     /// A placeholder with the address of a memory operand.

@@ -219,7 +219,7 @@ impl<'a> Survey<'a> {
         }
         match &block.term {
             Terminator::Finish(fate @ (Fate::Replicate(_) | Fate::Again { .. })) => {
-                let slots = facts.handed_over(fate).into_iter().flat_map(BitSet::iter);
+                let slots = facts.spilled_for(fate).into_iter().flat_map(BitSet::iter);
                 slots.for_each(|s| self.read(&at, SlotId::from_index(s)));
             }
             term => term.operand().and_then(|o| o.slot()).into_iter().for_each(|s| self.read(&at, s)),

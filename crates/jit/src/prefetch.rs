@@ -18,7 +18,7 @@
 //!
 //! Tests: at the end of the file; a tagged load that cannot be patched fails every test that stages an inlined table.
 
-use crate::placeholder::Made;
+use crate::placeholder::Encoded;
 use crate::translate::Translator;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value};
@@ -53,7 +53,7 @@ impl Translator<'_, '_> {
 
 /// The prefetch for a placeholder at the beginning of `code`. The outer option is `None` if the tag is another one's,
 /// the inner one if the code is unexpected.
-pub(crate) fn made(tag: TrapCode, code: &[u8]) -> Option<Option<Made>> {
+pub(crate) fn made(tag: TrapCode, code: &[u8]) -> Option<Option<Encoded>> {
     let opcode = match tag {
         TAG => READ,
         TAG_WRITE => WRITE,

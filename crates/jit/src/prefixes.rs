@@ -1,4 +1,4 @@
-//! Longest prefix match as part of the code: the walk of `tables::lpm::flat`, which describes the memory.
+//! Longest prefix match as part of the code: the walk of `tables::lpm::dir1688`, which describes the memory.
 //!
 //! The walk has no branch that depends on prefix lengths except the one to the last 8 bits, which few addresses need.
 //! Addresses without an answer there are looked up by a call of the engine, which reads with more care (`tables::lpm`):
@@ -18,8 +18,8 @@ use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use ir::TableId;
 use std::mem::offset_of;
 use tables::lpm::LpmShared;
-use tables::lpm::flat::longer::{ANSWER_SHIFT, BLOCK, MASK_SHIFT};
-use tables::lpm::flat::{DIRECTORY_BITS, ENTRIES_AT, LEADS_ON, LINK_BYTES, LONGER_AT, PLACE_BYTES, STRIDE};
+use tables::lpm::dir1688::longer::{BLOCK, MASK_SHIFT, NEXT_HOP_SHIFT};
+use tables::lpm::dir1688::{DIRECTORY_BITS, ENTRIES_AT, EXTENSION_FLAG, LINK_BYTES, LONGER_AT, PLACE_BYTES, STRIDE};
 
 /// Bits of the values that the walk is for.
 const BITS: u32 = 32;
@@ -31,7 +31,7 @@ impl Translator<'_, '_> {
         let known = self.prefix_directory(table).map(|directory| self.base(directory));
         let directory = match known {
             Some(directory) => directory,
-            None => self.b.ins().load(I64, self.flags.state, shared, offset_of!(LpmShared, flat) as i32),
+            None => self.b.ins().load(I64, self.flags.state, shared, offset_of!(LpmShared, dir1688) as i32),
         };
         // The directory is indexed in network byte order.
         const { assert!(DIRECTORY_BITS == 16) };
@@ -115,7 +115,7 @@ impl Translator<'_, '_> {
         self.b.switch_to_block(walk);
         let content = self.b.ins().uload16(I64, self.flags.state, place, 0);
         // Neither 0 nor with the extension flag (the highest bit): a next-hop index.
-        const { assert!(LEADS_ON == i16::MIN as u16) };
+        const { assert!(EXTENSION_FLAG == i16::MIN as u16) };
         let low = self.b.ins().ireduce(I16, content);
         let none = self.b.ins().iconst(I16, 0);
         let is_answer = self.b.ins().icmp(IntCC::SignedGreaterThan, low, none);
@@ -138,7 +138,7 @@ impl Translator<'_, '_> {
         let width = binding.key.fields[0].width;
         // The engine's keys are right-aligned.
         let own = if width < BITS { self.b.ins().ushr_imm_u(key, i64::from(BITS - width)) } else { key };
-        let found = self.look_up_rarely(binding, own);
+        let found = self.lookup_on_cold_path(binding, own);
         self.b.ins().brif(found, done, &[found.into()], miss, &[]);
 
         self.b.switch_to_block(numbered);
@@ -187,7 +187,7 @@ impl Translator<'_, '_> {
         let differs = self.b.ins().bxor(word, value);
         let differs = self.b.ins().band(differs, mask);
         let differs = self.mask_word(differs, STRIDE);
-        let found = self.b.ins().ushr_imm_u(word, i64::from(ANSWER_SHIFT));
+        let found = self.b.ins().ushr_imm_u(word, i64::from(NEXT_HOP_SHIFT));
         let next = self.add_imm(at, size_of::<u32>() as u64);
         self.b.ins().brif(differs, list, &[next.into()], done, &[found.into()]);
         self.b.seal_block(list);

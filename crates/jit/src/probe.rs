@@ -3,17 +3,17 @@
 //! A probe has two halves, so that code for many packets can prefetch in between:
 //!
 //! - [`Translator::probe_begin`] computes from the key where the lookup's first cache line is, without touching it: the
-//!   address to prefetch, and the words that the second half needs ([`Begun::carried`]; their number depends on the
-//!   binding alone). The caller may keep them in registers or in memory.
+//!   address to prefetch, and the words that the second half needs ([`PendingProbe::carried`]; their number depends on
+//!   the binding alone). The caller may keep them in registers or in memory.
 //! - [`Translator::probe_finish`] takes these words and reads the table. The code that follows is for hits, with the
 //!   entry; misses branch away.
 //!
 //! Between them is [`Translator::probe_advance`], for lookups whose first line holds the address of the second.
 //!
 //! Run-to-completion code calls both at once. The memory layouts are those of `tables::exact`, `tables::direct` and
-//! `tables::lpm::flat` ([`crate::prefixes`]). What changes when a table is resized (the buckets' address, the mask, the
-//! seeds) comes from [`Translator::exact_base`] alone. Where the table's shape is known ([`Translator::shape`]), all of
-//! that is constant, and no snapshot is loaded.
+//! `tables::lpm::dir1688` ([`crate::prefixes`]). What changes when a table is resized (the buckets' address, the mask,
+//! the seeds) comes from [`Translator::exact_base`] alone. Where the table's shape is known ([`Translator::shape`]),
+//! all of that is constant, and no snapshot is loaded.
 //!
 //! **Snapshots** of inlined tables are loaded once per batch, if there are few: a batch finds the entries that were
 //! there when it began, as a batch that had started a little earlier would. If there are many, each would be live
@@ -30,7 +30,7 @@ use ir::{Op, Operand, TableId};
 use std::mem::offset_of;
 use tables::direct;
 use tables::exact::{
-    BUCKET_BYTES, ExactSnapshot, FAR_BYTES, MARK_SHIFT, META_OFFSET, MIX, PASSED_MARKS, PASSED_SHIFT, WINDOW,
+    BUCKET_BYTES, ENTRY_ADDRESS_BYTES, ExactSnapshot, MARK_SHIFT, META_OFFSET, MIX, PASSED_MARKS, PASSED_SHIFT, WINDOW,
 };
 
 /// Most inlined tables whose snapshots are loaded once per batch.
@@ -43,7 +43,7 @@ pub(crate) fn is_inlined(engine: EngineKind, options: &Options) -> bool {
 }
 
 /// A probe whose table has not been read yet.
-pub(crate) struct Begun {
+pub(crate) struct PendingProbe {
     /// An address in the cache line that the second half reads first.
     pub prefetch: Value,
     /// What the second half needs, as 64-bit words.
@@ -108,7 +108,7 @@ impl Translator<'_, '_> {
 
 // The two halves.
 impl Translator<'_, '_> {
-    /// The number of words of [`Begun::carried`].
+    /// The number of words of [`PendingProbe::carried`].
     pub fn carried_words(&self, table: TableId, binding: &TableBinding) -> usize {
         match binding.engine {
             EngineKind::ExactInline => 1 + binding.key.bytes as usize / 8 + usize::from(self.carries_hash(table)),
@@ -125,7 +125,7 @@ impl Translator<'_, '_> {
     }
 
     /// The first half of a lookup in an inlined table.
-    pub fn probe_begin(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Begun {
+    pub fn probe_begin(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> PendingProbe {
         let snapshot = self.snapshot(table, binding);
         match binding.engine {
             EngineKind::ExactInline => {
@@ -133,20 +133,20 @@ impl Translator<'_, '_> {
                 let two = exact_layout(binding).key_bytes > 8;
                 let (bucket, hash) = self.exact_home(table, snapshot, &words, two);
                 let hash = self.carries_hash(table).then_some(hash);
-                Begun { prefetch: bucket, carried: [bucket].into_iter().chain(words).chain(hash).collect() }
+                PendingProbe { prefetch: bucket, carried: [bucket].into_iter().chain(words).chain(hash).collect() }
             }
             EngineKind::DirectIndex => {
                 let index = self.direct_index(binding, keys);
                 let offset = self.b.ins().ishl_imm_u(index, 3);
                 let at = self.b.ins().iadd(snapshot, offset);
-                Begun { prefetch: at, carried: vec![at] }
+                PendingProbe { prefetch: at, carried: vec![at] }
             }
             EngineKind::Prefixes => {
                 let words = self.key_words(&binding.key, keys);
                 let up = 32 - i64::from(binding.key.fields[0].width);
                 let key = if up > 0 { self.b.ins().ishl_imm_u(words[0], up) } else { words[0] };
                 let carried = self.prefix_begin(table, snapshot, key);
-                Begun { prefetch: carried[0], carried }
+                PendingProbe { prefetch: carried[0], carried }
             }
             EngineKind::Empty | EngineKind::Opaque => unreachable!("only inlined tables are probed"),
         }
@@ -271,15 +271,15 @@ impl Translator<'_, '_> {
         // Most keys are found in their home bucket; where else to look is computed on the cold path.
         let done = self.b.create_block();
         let [bucket, live] = [(); 2].map(|()| self.b.append_block_param(done, I64));
-        let elsewhere = self.b.create_block();
+        let next_bucket = self.b.create_block();
         let (at_home, meta) = self.exact_live(layout, home, key);
         // The bits are never negative. With a signed comparison they need not be combined a second time for the test.
         let is_there = self.icmp_imm(IntCC::SignedGreaterThan, at_home, 0);
-        self.b.ins().brif(is_there, done, &[home.into(), at_home.into()], elsewhere, &[]);
-        self.b.seal_block(elsewhere);
-        self.b.set_cold_block(elsewhere);
+        self.b.ins().brif(is_there, done, &[home.into(), at_home.into()], next_bucket, &[]);
+        self.b.seal_block(next_bucket);
+        self.b.set_cold_block(next_bucket);
 
-        self.b.switch_to_block(elsewhere);
+        self.b.switch_to_block(next_bucket);
         let hash = hash.unwrap_or_else(|| {
             let snapshot = self.snapshot(table, binding);
             self.exact_home(table, snapshot, key, layout.key_bytes > 8).1
@@ -318,10 +318,10 @@ impl Translator<'_, '_> {
         let slot = self.b.ins().ctz(live);
         let offset = self.times(slot, layout.entry_bytes);
         let entry = self.b.ins().iadd(bucket, offset);
-        if layout.far {
+        if layout.out_of_line {
             // An address of six bytes is loaded with the two bytes before it: keys come first, so these are of the same
             // bucket.
-            let before = 8 - FAR_BYTES;
+            let before = 8 - ENTRY_ADDRESS_BYTES;
             let at = (layout.entry_offset - before) as i32;
             let address = self.b.ins().load(I64, self.flags.state, entry, at);
             self.b.ins().ushr_imm_u(address, i64::from(8 * before))

@@ -30,10 +30,10 @@ impl Translator<'_, '_> {
     }
 
     /// Writes the slots that the next pass through ingress reads: those of a field list, intrinsics, and zeros.
-    pub fn spill_again(&mut self, why: Again, list: Option<u64>) {
+    pub fn spill_for_reingress(&mut self, why: Again, list: Option<u64>) {
         let (packet, record) = self.begin_record();
         let values = self.program.at_reingress(why, list);
-        for slot in self.facts.read_again.iter().map(SlotId::from_index) {
+        for slot in self.facts.read_at_reingress.iter().map(SlotId::from_index) {
             let number = match values.get(&slot) {
                 None => None,
                 Some(AtReingress::Kept) => {
@@ -51,14 +51,14 @@ impl Translator<'_, '_> {
         }
         let mut kept = BitSet::new(self.program.slots.len());
         let slots = values.iter().filter(|(_, value)| **value == AtReingress::Kept).map(|(slot, _)| slot.index());
-        slots.filter(|slot| self.facts.read_again.contains(*slot)).for_each(|slot| kept.insert(slot));
+        slots.filter(|slot| self.facts.read_at_reingress.contains(*slot)).for_each(|slot| kept.insert(slot));
         self.spill_fields(&kept, record);
         self.packet = packet;
     }
 
     /// Returns the current descriptor, which the caller must restore, and the record.
     fn begin_record(&mut self) -> (Value, Value) {
-        let packet = self.packet_again();
+        let packet = self.reload_packet();
         let packet = std::mem::replace(&mut self.packet, packet);
         let record = self.b.ins().load(I64, self.flags.origin, self.packet, offset_of!(PacketDesc, record) as i32);
         (packet, record)

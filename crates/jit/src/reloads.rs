@@ -4,7 +4,7 @@
 //! Inline lookups call their table's engine on cold paths, and after each such call all of a frame would be loaded
 //! again. But a cold call ([`crate::cold_calls`]) writes to no frame and saves all registers. One cold call moves the
 //! frame, to make headroom; after it the frame's address is loaded anew, so that no earlier load has the same address
-//! (`ask_for_room` in `crate::deparse`).
+//! (`ensure_headroom` in `crate::deparse`).
 //!
 //! Each point of the function has a *version* of the frame: the instruction that may have changed it last, or the block
 //! where several such versions join. Loads of the same bytes in the same version give the same value; the first is

@@ -32,11 +32,11 @@ pub(crate) struct Selected {
     /// The action that the entry runs, if it is known.
     pub action: Option<Value>,
     /// The result on the other path, where the two paths do not join.
-    pub elsewhere: Option<Elsewhere>,
+    pub other_path: Option<OtherPath>,
 }
 
 /// The result of a lookup on its other path, which has been counted already.
-pub(crate) struct Elsewhere {
+pub(crate) struct OtherPath {
     /// The block where that path continues.
     pub block: Block,
     /// As in [`Selected`].
@@ -62,20 +62,20 @@ impl Translator<'_, '_> {
     }
 
     /// Compares the key with all entries of a table, or with its prefilter; `None` if nothing is known of its entries.
-    /// `apart`: the two paths need not join.
+    /// `may_split`: the two paths need not join.
     pub fn select_entry(
         &mut self,
         table: TableId,
         binding: &TableBinding,
         keys: &[Operand],
-        apart: bool,
+        may_split: bool,
     ) -> Option<Selected> {
         let shapes = self.shapes;
         match &shapes.tables.get(table.index())?.prefilter {
             Some(prefilter) if binding.engine == EngineKind::Opaque => {
-                Some(self.select_through_prefilter(table, prefilter, binding, keys, apart))
+                Some(self.select_through_prefilter(table, prefilter, binding, keys, may_split))
             }
-            _ => self.select_any(table, binding, keys, apart),
+            _ => self.select_any(table, binding, keys, may_split),
         }
     }
 
@@ -86,7 +86,7 @@ impl Translator<'_, '_> {
         prefilter: &Prefilter,
         binding: &TableBinding,
         keys: &[Operand],
-        apart: bool,
+        may_split: bool,
     ) -> Selected {
         let shape = &self.shapes.tables[table.index()];
         // While the entries change, keys that do not pass get the default entry.
@@ -104,19 +104,19 @@ impl Translator<'_, '_> {
                 let last = t.iconst(last.entry as u64);
                 let entry = t.b.ins().select(hit, entry, last);
                 let hit = t.bool_word(hit);
-                Selected { hit, counted: Counted::ByHit, entry, action: None, elsewhere: None }
+                Selected { hit, counted: Counted::ByHit, entry, action: None, other_path: None }
             }
         };
-        self.select_if(table, passes, (true, apart), (last, is_hit), look)
+        self.select_if(table, passes, (true, may_split), (last, is_hit), look)
     }
 
-    /// What `look` selects if a condition holds, and otherwise the entry `other`. If the paths may continue `apart`,
-    /// the constants of the second path stay known there.
+    /// What `look` selects if a condition holds, and otherwise the entry `other`. With `may_split` the paths do not
+    /// join, and the constants of the second path stay known there.
     fn select_if(
         &mut self,
         table: TableId,
         condition: Value,
-        (is_rare, apart): (bool, bool),
+        (is_rare, may_split): (bool, bool),
         (other, is_hit): (&EntryShape, bool),
         look: impl FnOnce(&mut Self) -> Selected,
     ) -> Selected {
@@ -130,7 +130,7 @@ impl Translator<'_, '_> {
         }
         let found = look(self);
         self.count_selected(table, &found);
-        if apart {
+        if may_split {
             self.b.ins().jump(done, &[]);
             self.b.seal_block(done);
             if is_rare {
@@ -139,10 +139,10 @@ impl Translator<'_, '_> {
             self.b.switch_to_block(otherwise);
             self.count_apply(table, is_hit);
             let Selected { hit, entry, action, .. } = found;
-            let elsewhere = Some(Elsewhere { block: done, hit, entry, action });
+            let other_path = Some(OtherPath { block: done, hit, entry, action });
             let (hit, entry) = (self.iconst(is_hit.into()), self.iconst(other.entry as u64));
             let action = action_of(other).map(|action| self.iconst(action.into()));
-            return Selected { hit, counted: Counted::Already, entry, action, elsewhere };
+            return Selected { hit, counted: Counted::Already, entry, action, other_path };
         }
         let [hit, entry] = [(); 2].map(|()| self.b.append_block_param(done, I64));
         // The action is known if it is known on both paths.
@@ -160,7 +160,7 @@ impl Translator<'_, '_> {
         self.b.ins().jump(done, &args);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
-        Selected { hit, counted: Counted::Already, entry, action: action.map(|a| a.2), elsewhere: None }
+        Selected { hit, counted: Counted::Already, entry, action: action.map(|a| a.2), other_path: None }
     }
 
     /// [`Self::select_entry`] without a prefilter.
@@ -169,7 +169,7 @@ impl Translator<'_, '_> {
         table: TableId,
         binding: &TableBinding,
         keys: &[Operand],
-        apart: bool,
+        may_split: bool,
     ) -> Option<Selected> {
         let shapes = self.shapes;
         let (rules, default) = shapes.tables.get(table.index())?.possible()?;
@@ -185,7 +185,14 @@ impl Translator<'_, '_> {
         if let Some(cost) = bit_vectors::cost(others) {
             if cost < compare_cost(others) {
                 let key = self.key_parts(&binding.key, keys);
-                return Some(self.select_row(table, others, last, default.is_some(), actions.map(|_| same), &key));
+                return Some(self.select_by_bit_vectors(
+                    table,
+                    others,
+                    last,
+                    default.is_some(),
+                    actions.map(|_| same),
+                    &key,
+                ));
             }
         } else if others.len() > COMPARED_MAX {
             return self.select_if_any(table, binding, others, last, default.is_some(), keys);
@@ -198,9 +205,9 @@ impl Translator<'_, '_> {
                 counted: Counted::ByHit,
                 entry: t.iconst(only.entry.entry as u64),
                 action: action_of(&only.entry).map(|action| t.iconst(action.into())),
-                elsewhere: None,
+                other_path: None,
             };
-            return Some(self.select_if(table, accepts, (false, apart), (default, false), look));
+            return Some(self.select_if(table, accepts, (false, may_split), (default, false), look));
         }
         let mut entry = self.iconst(last.entry as u64);
         let mut action = actions.map(|_| self.iconst(action_of(last).unwrap_or(0).into()));
@@ -215,7 +222,7 @@ impl Translator<'_, '_> {
             let accepts = self.bool_word(accepts);
             hit = self.b.ins().bor(hit, accepts);
         }
-        Some(Selected { hit, counted: Counted::ByHit, entry, action, elsewhere: None })
+        Some(Selected { hit, counted: Counted::ByHit, entry, action, other_path: None })
     }
 
     /// [`Self::select_entry`] for so many rules that they share bits: the bit vectors only say whether one may accept
@@ -245,11 +252,11 @@ impl Translator<'_, '_> {
         self.b.ins().jump(done, &[is_hit.into(), chosen.into()]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
-        Some(Selected { hit, counted: Counted::ByHit, entry, action: None, elsewhere: None })
+        Some(Selected { hit, counted: Counted::ByHit, entry, action: None, other_path: None })
     }
 
     /// [`Self::select_entry`] by bit vectors. `same`: whether all entries run the same action; `None` if it is unknown.
-    fn select_row(
+    fn select_by_bit_vectors(
         &mut self,
         table: TableId,
         rules: &[&Rule],
@@ -258,7 +265,7 @@ impl Translator<'_, '_> {
         same: Option<bool>,
         key: &KeyParts,
     ) -> Selected {
-        let row = self.select_in_matrix(table, rules, last, may_miss, key);
+        let row = self.first_accepting_rule(table, rules, last, may_miss, key);
         let hit = if may_miss { row.is_rule } else { self.iconst(1) };
         let action = match same {
             None => None,
@@ -266,7 +273,7 @@ impl Translator<'_, '_> {
             Some(false) => Some(row.action),
         };
         let counted = if may_miss { Counted::At(row.counter) } else { Counted::ByHit };
-        Selected { hit, counted, entry: row.entry, action, elsewhere: None }
+        Selected { hit, counted, entry: row.entry, action, other_path: None }
     }
 
     /// Whether the key has this value where the mask has ones.

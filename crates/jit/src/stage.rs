@@ -15,11 +15,11 @@
 //! ```
 //!
 //! **Rows.** A packet that reaches a cut appends a row, its saved state, to the cut's array in the function's frame:
-//! its descriptor, what its lookups need ([`crate::probe::Begun::carried`]) and every variable that is live after the
-//! cut. Appending takes a few stores and no branch. Slots that cannot have been assigned before the cut are not saved:
-//! they have their initial values. Every phase is translated with its variables defined from the row at its start;
-//! which of them are live is found in the code that results ([`live`]). Phases are therefore translated last to first,
-//! so that the code that appends a row knows what to save.
+//! its descriptor, what its lookups need ([`crate::probe::PendingProbe::carried`]) and every variable that is live
+//! after the cut. Appending takes a few stores and no branch. Slots that cannot have been assigned before the cut are
+//! not saved: they have their initial values. Every phase is translated with its variables defined from the row at its
+//! start; which of them are live is found in the code that results ([`live`]). Phases are therefore translated last to
+//! first, so that the code that appends a row knows what to save.
 //!
 //! **Calls.** For engines that are not probed inline, the key goes to an array, and the phase begins with one call of
 //! `TableBinding::lookup_batch` for all keys; then the entries are prefetched. The row of such a lookup holds the
@@ -56,7 +56,7 @@ use rows::{Kept, Member};
 struct Called {
     lookup: usize,
     keys: StackSlot,
-    answers: StackSlot,
+    results: StackSlot,
     /// Keys so far: a counter of eight bytes.
     count: StackSlot,
 }
@@ -150,7 +150,7 @@ impl<'a> Translator<'a, '_> {
         for lookup in &plan.lookups {
             let binding = self.binding(lookup.table)?.clone();
             let var = self.b.declare_var(I64);
-            self.answers.push(var);
+            self.results.push(var);
             let words = match self.is_finished_late(&binding) {
                 true => self.carried_words(lookup.table, &binding),
                 false => 0,
@@ -165,8 +165,8 @@ impl<'a> Translator<'a, '_> {
                 let binding = self.binding(plan.lookups[lookup].table)?;
                 let (inlined, bytes) = (is_inlined(binding.engine, self.options), binding.key.bytes);
                 if !inlined {
-                    let (keys, answers) = (self.stack_slot(chunk * bytes), self.stack_slot(chunk * 8));
-                    called.push(Called { lookup, keys, answers, count: self.stack_slot(8) });
+                    let (keys, results) = (self.stack_slot(chunk * bytes), self.stack_slot(chunk * 8));
+                    called.push(Called { lookup, keys, results, count: self.stack_slot(8) });
                 }
             }
             let (rows, next) = (self.stack_slot(8), self.stack_slot(8));
@@ -213,9 +213,9 @@ impl<'a> Translator<'a, '_> {
             let handle = self.address(handle);
             let (keys, count) = (self.stack_addr(called.keys), self.stack_addr(called.count));
             let count = self.b.ins().load(I32, stack, count, 0);
-            let answers = self.stack_addr(called.answers);
-            self.call(lookup_batch, &[handle, keys, count, answers], None);
-            self.prefetch_answers(answers, count);
+            let results = self.stack_addr(called.results);
+            self.call(lookup_batch, &[handle, keys, count, results], None);
+            self.prefetch_results(results, count);
         }
         let resolve = self.b.create_block();
         self.b.ins().jump(resolve, &[]);
@@ -251,20 +251,20 @@ impl<'a> Translator<'a, '_> {
     /// Attributes the code that follows to the table that the packets of phase `p` wait for.
     fn locate_lookup(&mut self, p: usize) {
         let cut = self.plan.phases[p].cut.expect("only the first phase has none");
-        let spot = self.plan.lookups[cut].spot;
-        self.node = spot.0;
-        let inst = self.inst_at(spot);
+        let program_point = self.plan.lookups[cut].program_point;
+        self.node = program_point.0;
+        let inst = self.inst_at(program_point);
         self.locate(Some(&inst.op), inst.span);
     }
 
-    /// Prefetches the entries in an array of `count` (an `I32`) answers.
-    fn prefetch_answers(&mut self, answers: Value, count: Value) {
+    /// Prefetches the entries in an array of `count` (an `I32`) results.
+    fn prefetch_results(&mut self, results: Value, count: Value) {
         let (head, body, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         let at = self.b.append_block_param(head, I64);
         let bytes = self.b.ins().uextend(I64, count);
         let bytes = self.b.ins().ishl_imm_u(bytes, 3);
-        let end = self.b.ins().iadd(answers, bytes);
-        self.b.ins().jump(head, &[from_arg(answers)]);
+        let end = self.b.ins().iadd(results, bytes);
+        self.b.ins().jump(head, &[from_arg(results)]);
         self.b.switch_to_block(head);
         let over = self.icmp(IntCC::Equal, at, end);
         self.b.ins().brif(over, done, &[], body, &[]);

@@ -20,19 +20,19 @@ use crate::addresses::Addresses;
 use crate::apply::MissContinuation;
 use crate::bit_vectors::AllBitVectors;
 use crate::cold_calls::{ColdCalls, ColdCallsHere};
-use crate::counts::{Counts, Round};
+use crate::counts::{Counts, PacketLoop};
 use crate::dead_fields::{self, Dead};
+use crate::exact_index::ExactIndexes;
 use crate::flow::{self, Facts, Flow, ProgramFacts};
 use crate::join::{JoinedValues, Joins};
-use crate::keyed::KeyedTables;
 use crate::locks::Locks;
 use crate::paths::Known;
 use crate::paths::value_at_ingress;
 use crate::placement::{Placement, Where};
-use crate::places::Places;
+use crate::source_map::SourceMap;
 use crate::stage::Waiting;
 use crate::stage::header_places::HeaderPlaces;
-use crate::stage::plan::{Plan, Spot};
+use crate::stage::plan::{Plan, ProgramPoint};
 use crate::stage::report::Stages;
 use crate::unresolved::Symbols;
 use crate::value::{Class, Place, Val};
@@ -135,7 +135,7 @@ pub(crate) struct Shared<'a> {
     pub zeros: &'a [u8],
     pub addresses: &'a Addresses,
     pub bit_vectors: &'a AllBitVectors,
-    pub keyed: &'a KeyedTables,
+    pub exact_index: &'a ExactIndexes,
     pub joins: &'a Joins,
     pub symbols: &'a Symbols,
     pub cold_calls: &'a ColdCalls,
@@ -171,7 +171,7 @@ pub(crate) struct Translator<'a, 'f> {
     /// Address constants that are loaded from a list.
     pub addresses: &'a Addresses,
     pub bit_vectors: &'a AllBitVectors,
-    pub keyed: &'a KeyedTables,
+    pub exact_index: &'a ExactIndexes,
     /// Tables that are looked up through joins, and the values that come from joined entries.
     pub joins: &'a Joins,
     pub joined: JoinedValues,
@@ -185,7 +185,7 @@ pub(crate) struct Translator<'a, 'f> {
     /// Dataflow facts at the operation being translated.
     pub facts_now: Facts,
     /// The terminator of the node's block, if the current operation is its last and the successor is not yet decided.
-    pub asked_next: Option<&'a Terminator>,
+    pub terminator_next: Option<&'a Terminator>,
     /// The miss continuation of that operation, if translation goes on with hits.
     pub miss_continuation: Option<MissContinuation>,
     /// Known constant values of slots at the operation being translated. A slot in the frame holds its value already,
@@ -216,7 +216,7 @@ pub(crate) struct Translator<'a, 'f> {
     /// Stack slot of the descriptor's address, if it is spilled.
     packet_at: Option<StackSlot>,
     /// Whether packets run to completion through the current code, without waiting.
-    is_in_one_go: bool,
+    runs_to_completion: bool,
     /// Stack slot of the context's address, if it is spilled.
     ctx_at: Option<StackSlot>,
     /// The batch's time in microseconds.
@@ -224,13 +224,13 @@ pub(crate) struct Translator<'a, 'f> {
     /// The frame's length in bytes at entry, for counters.
     pub entry_len: Value,
     /// Numbers of the program's parts, if the options ask for source locations.
-    pub places_of_code: Option<Places>,
+    pub source_map: Option<SourceMap>,
     /// The source location of the code being generated.
-    pub place_now: clif::SourceLoc,
+    pub source_loc: clif::SourceLoc,
     /// The node being translated.
     pub node: usize,
     /// Whether the node is on a cold path.
-    pub is_seldom: bool,
+    pub is_cold: bool,
     /// Hits and misses that are added to the shared counters after the batch.
     pub counts: Counts,
     /// Addresses that are kept in registers.
@@ -240,12 +240,12 @@ pub(crate) struct Translator<'a, 'f> {
     /// How the entry point is split into phases, and the phase being translated.
     pub plan: &'a Plan,
     pub phase: usize,
-    /// Whether the prefetch pass is being translated, the first of two passes over the batch; see `ahead`.
-    pub ahead: bool,
+    /// Whether the prefetch pass is being translated, the first of two passes over the batch; see `prefetch_pass`.
+    pub prefetch_pass: bool,
     /// The operation being translated.
-    pub spot: Spot,
+    pub program_point: ProgramPoint,
     /// By lookup: the variable of its result (the entry).
-    pub answers: Vec<Variable>,
+    pub results: Vec<Variable>,
     /// By lookup: variables that it needs to be finished after the packet has resumed; empty for others.
     pub carried: Vec<Vec<Variable>>,
     /// By phase; taken out while it is read.
@@ -277,7 +277,7 @@ pub(crate) fn translate(
     sites: &mut Vec<Site>,
     mut b: FunctionBuilder<'_>,
     frontend: cranelift_codegen::isa::TargetFrontendConfig,
-) -> Result<(Option<Places>, Stages), Error> {
+) -> Result<(Option<SourceMap>, Stages), Error> {
     let start = b.create_block();
     b.append_block_params_for_function_params(start);
     b.switch_to_block(start);
@@ -324,14 +324,14 @@ pub(crate) fn translate(
         addresses: shared.addresses,
         bases: Vec::new(),
         bit_vectors: shared.bit_vectors,
-        keyed: shared.keyed,
+        exact_index: shared.exact_index,
         joins: shared.joins,
         joined: JoinedValues::default(),
         symbols: shared.symbols,
         cold_calls: shared.cold_calls,
         cold_calls_here: ColdCallsHere::default(),
         signatures: HashMap::new(),
-        asked_next: None,
+        terminator_next: None,
         miss_continuation: None,
         known_now: Known::new(),
         position: 0,
@@ -347,22 +347,22 @@ pub(crate) fn translate(
         has_many_tables: Translator::has_many_tables(shared.program, flow),
         has_charges: ir::cost::is_charged(shared.program, entry),
         packet_at: None,
-        is_in_one_go: false,
+        runs_to_completion: false,
         ctx_at: None,
         now_us: batch,
         entry_len: batch,
         next_packet,
-        places_of_code: (shared.options.keep_text || shared.options.perf_map || shared.options.watched)
-            .then(|| Places::new(shared.program, &flow.graph)),
-        place_now: Places::outside(),
+        source_map: (shared.options.keep_text || shared.options.perf_map || shared.options.watched)
+            .then(|| SourceMap::new(shared.program, &flow.graph)),
+        source_loc: SourceMap::outside(),
         node: 0,
-        is_seldom: false,
+        is_cold: false,
         counts: Counts::default(),
         plan,
         phase: 0,
-        ahead: false,
-        spot: (0, 0),
-        answers: Vec::new(),
+        prefetch_pass: false,
+        program_point: (0, 0),
+        results: Vec::new(),
         carried: Vec::new(),
         waiting: Vec::new(),
         header_places: Vec::new(),
@@ -377,14 +377,14 @@ pub(crate) fn translate(
             max: crate::STACK_BYTES_MAX,
         });
     }
-    let places = t.places_of_code.take();
-    let listed = places.as_ref().filter(|_| shared.options.keep_text);
+    let source_map = t.source_map.take();
+    let listed = source_map.as_ref().filter(|_| shared.options.keep_text);
     let stages = Stages::new(shared.program, flow, plan, &t.row_bytes(), listed);
     if shared.options.has(crate::Optimisation::LazyFields) && !t.are_tables_many() {
         crate::reloads::remove(t.b.func, t.flags.packet.alias_region());
     }
     t.b.finalize(frontend);
-    Ok((places, stages))
+    Ok((source_map, stages))
 }
 
 // The packet loop.
@@ -401,8 +401,8 @@ impl<'a> Translator<'a, '_> {
         if self.plan.is_staged() {
             return self.staged_loop(first, end);
         }
-        if let Some(ahead) = &self.plan.ahead {
-            self.loop_ahead(ahead, first, end)?;
+        if let Some(prefetch_pass) = &self.plan.prefetch_pass {
+            self.prefetch_loop(prefetch_pass, first, end)?;
         }
         // The end is kept on the stack, since it would occupy a register throughout the code. It is stored in the
         // descriptors' region, where values are not taken to be known, so that the load is not replaced by the value.
@@ -414,13 +414,13 @@ impl<'a> Translator<'a, '_> {
         self.keep_packet(first);
         let exit = self.b.create_block();
         let none = self.icmp(IntCC::Equal, first, end);
-        self.is_in_one_go = true;
+        self.runs_to_completion = true;
         let is_kept = self.packet_at.is_none();
         let passed = |packet: Value| is_kept.then(|| packet.into());
         self.b.ins().brif(none, exit, &[], head, passed(first).as_slice());
 
         self.b.switch_to_block(head);
-        let own = if is_kept { self.b.append_block_param(head, I64) } else { self.packet_again() };
+        let own = if is_kept { self.b.append_block_param(head, I64) } else { self.reload_packet() };
         self.packet = own;
         self.start_packet();
         self.run_phase(0)?;
@@ -429,7 +429,7 @@ impl<'a> Translator<'a, '_> {
         self.b.switch_to_block(self.next_packet);
         self.locate_outside();
         self.packet = own;
-        let packet = self.packet_again();
+        let packet = self.reload_packet();
         let next = self.add_imm(packet, size_of::<PacketDesc>() as u64);
         self.keep_packet(next);
         let kept_at = self.stack_addr(kept);
@@ -441,7 +441,7 @@ impl<'a> Translator<'a, '_> {
         self.b.switch_to_block(exit);
         // From here on, no block gets another predecessor.
         self.b.seal_all_blocks();
-        self.end_entry(Some(Round { first: head, last: self.next_packet }));
+        self.end_entry(Some(PacketLoop { first: head, last: self.next_packet }));
         Ok(())
     }
 
@@ -453,7 +453,7 @@ impl<'a> Translator<'a, '_> {
     }
 
     /// The current packet's descriptor, reloaded if it is spilled: cold code keeps no register for it.
-    pub fn packet_again(&mut self) -> Value {
+    pub fn reload_packet(&mut self) -> Value {
         match self.packet_at {
             Some(at) => {
                 let at = self.stack_addr(at);
@@ -467,7 +467,7 @@ impl<'a> Translator<'a, '_> {
     /// occupy a register on the hot paths too.
     pub fn context(&mut self) -> Value {
         let block = self.b.current_block().expect("an operation is being translated");
-        if !self.is_seldom && !self.b.func.layout.is_cold(block) {
+        if !self.is_cold && !self.b.func.layout.is_cold(block) {
             return self.ctx;
         }
         // Stored in the descriptors' region, where values are not taken to be known.
@@ -488,10 +488,10 @@ impl<'a> Translator<'a, '_> {
     }
 
     /// Code after the last packet of a batch.
-    pub fn end_entry(&mut self, round: Option<Round>) {
+    pub fn end_entry(&mut self, packet_loop: Option<PacketLoop>) {
         self.locate_outside();
-        self.add_up_counts(round);
-        self.say_end();
+        self.add_up_counts(packet_loop);
+        self.clear_call_site();
         self.b.ins().return_(&[]);
     }
 
@@ -538,8 +538,8 @@ impl<'a> Translator<'a, '_> {
             flow::Place::Varying => self.load_desc32(offset_of!(PacketDesc, consumed)),
         };
         self.b.def_var(self.vars.cursor, cursor);
-        let uncut = self.iconst(u64::MAX);
-        self.b.def_var(self.vars.truncate, uncut);
+        let untruncated = self.iconst(u64::MAX);
+        self.b.def_var(self.vars.truncate, untruncated);
         self.b.def_var(self.vars.emitted, zero);
         self.b.def_var(self.vars.spent, zero);
         let zeros = self.zeros();
@@ -596,8 +596,8 @@ impl<'a> Translator<'a, '_> {
         for s in flow.needed.iter() {
             let slot = SlotId::from_index(s);
             // Code that changes headers reads their validity and the lengths of varbits even if no operation does.
-            let is_asked = matches!(program.slots[s].kind, SlotKind::Valid(_) | SlotKind::VarbitLength(_));
-            let is_read = is_asked || flow.live_at_start.contains(s) && self.has_value(slot);
+            let is_tested = matches!(program.slots[s].kind, SlotKind::Valid(_) | SlotKind::VarbitLength(_));
+            let is_read = is_tested || flow.live_at_start.contains(s) && self.has_value(slot);
             if self.placement.slot(slot) == Where::Memory
                 && which(slot)
                 && is_read
@@ -660,7 +660,7 @@ impl<'a> Translator<'a, '_> {
     /// ones need not keep it. `None` if the slot is no such slot, or the descriptor may have changed.
     pub fn read_origin(&mut self, slot: SlotId) -> Option<Value> {
         let (_, which) = *self.origins.iter().find(|(origin, _)| *origin == slot)?;
-        if !self.is_in_one_go || !self.flow.is_before_deparsers(self.position) {
+        if !self.runs_to_completion || !self.flow.is_before_deparsers(self.position) {
             return None;
         }
         let value = match which {
@@ -691,7 +691,7 @@ impl<'a> Translator<'a, '_> {
     pub fn run_phase(&mut self, number: usize) -> Result<(), Error> {
         let phase = &self.plan.phases[number];
         self.phase = number;
-        self.run(phase.cut.map(|c| self.plan.lookups[c].spot), &phase.nodes)
+        self.run(phase.cut.map(|c| self.plan.lookups[c].program_point), &phase.nodes)
     }
 
     /// Whether the entry point has so many tables that registers are better left to lookups.
@@ -708,17 +708,17 @@ impl<'a> Translator<'a, '_> {
 
     /// Translates nodes in order, from an operation on or from the start of the entry point; each up to where packets
     /// stop to wait, if they do.
-    pub fn run(&mut self, start: Option<Spot>, run: &[(usize, Option<usize>)]) -> Result<(), Error> {
+    pub fn run(&mut self, start: Option<ProgramPoint>, run: &[(usize, Option<usize>)]) -> Result<(), Error> {
         let (flow, plan) = (self.flow, self.plan);
         let nodes = &flow.graph.nodes;
         let mut blocks: Vec<Option<clif::Block>> = vec![None; nodes.len()];
         let mut open: Vec<u32> = vec![0; nodes.len()];
-        let seldom = flow.graph.seldom(self.program);
+        let cold = flow.graph.cold(self.program);
         for &(n, stop) in run {
             let block = self.b.create_block();
             blocks[n] = Some(block);
             let code = &self.program.stages[nodes[n].stage.index()].blocks[nodes[n].block.index()];
-            if seldom[n] || code.insts.iter().any(|i| matches!(i.op, Op::Digest { .. } | Op::Log { .. })) {
+            if cold[n] || code.insts.iter().any(|i| matches!(i.op, Op::Digest { .. } | Op::Log { .. })) {
                 self.b.set_cold_block(block);
             }
             if stop.is_none() {
@@ -726,7 +726,7 @@ impl<'a> Translator<'a, '_> {
             }
         }
         let block = |n: usize| blocks[n].expect("a phase has the successors of its nodes");
-        self.hold_nothing();
+        self.reset_held_locks();
         if start.is_none() {
             self.enter_stage(0);
         }
@@ -744,8 +744,8 @@ impl<'a> Translator<'a, '_> {
             own.push(self.b.func.dfg.num_blocks());
             self.b.switch_to_block(block(n));
             self.node = n;
-            self.is_seldom = seldom[n];
-            self.packet = if seldom[n] || are_many { self.packet_again() } else { packet };
+            self.is_cold = cold[n];
+            self.packet = if cold[n] || are_many { self.reload_packet() } else { packet };
             self.position = node.position;
             self.facts_now = flow.at[n].clone();
             self.known_now.clear();
@@ -770,13 +770,13 @@ impl<'a> Translator<'a, '_> {
                 self.forget(&inst.op, false);
             }
             for (i, inst) in code.insts.iter().enumerate().take(stop.unwrap_or(usize::MAX)).skip(from) {
-                self.spot = (n, i);
+                self.program_point = (n, i);
                 let is_last = i + 1 == code.insts.len() && stop.is_none() && !node.decided;
-                self.asked_next = is_last.then_some(&code.term);
+                self.terminator_next = is_last.then_some(&code.term);
                 let is_done = self.inst(inst)?;
                 self.forget(&inst.op, is_done);
             }
-            if stop.is_some() && self.ahead {
+            if stop.is_some() && self.prefetch_pass {
                 self.b.ins().jump(self.next_packet, &[]);
                 continue;
             }
@@ -797,7 +797,7 @@ impl<'a> Translator<'a, '_> {
                     &|to| block(flow.graph.target(n, to)),
                     node.succs.first().map(|&s| (s, block(s))),
                 )?;
-                if !self.begin_second_tail()? {
+                if !self.begin_miss_continuation()? {
                     break;
                 }
             }
@@ -810,7 +810,7 @@ impl<'a> Translator<'a, '_> {
         }
         self.packet = packet;
         own.push(self.b.func.dfg.num_blocks());
-        for (own, _) in own.windows(2).zip(run).filter(|(_, (n, _))| seldom[*n]) {
+        for (own, _) in own.windows(2).zip(run).filter(|(_, (n, _))| cold[*n]) {
             (own[0]..own[1]).for_each(|b| self.b.set_cold_block(clif::Block::from_u32(b as u32)));
         }
         Ok(())
@@ -862,9 +862,9 @@ impl<'a> Translator<'a, '_> {
                 self.b.def_var(self.vars.cursor, zero);
             }
             StageKind::Deparser => {
-                let (zero, uncut) = (self.iconst(0), self.iconst(u64::MAX));
+                let (zero, untruncated) = (self.iconst(0), self.iconst(u64::MAX));
                 self.b.def_var(self.vars.emitted, zero);
-                self.b.def_var(self.vars.truncate, uncut);
+                self.b.def_var(self.vars.truncate, untruncated);
             }
             StageKind::Control => {}
         }
@@ -918,7 +918,7 @@ impl<'a> Translator<'a, '_> {
             signature.returns = ret.into_iter().map(AbiParam::new).collect();
             b.import_signature(signature)
         });
-        self.say_place();
+        self.store_call_site();
         let callee = self.address(address as u64);
         let inst = self.b.ins().call_indirect(signature, callee, args);
         self.b.inst_results(inst).first().copied()

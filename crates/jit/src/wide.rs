@@ -17,7 +17,7 @@
 //!
 //! Tests: at the end of the file; all tests that look up small exact keys.
 
-use crate::placeholder::{FAR_BEHIND, Instruction, Made, memory_operand};
+use crate::placeholder::{Encoded, Instruction, LONG_DISPLACEMENT, memory_operand};
 use crate::translate::Translator;
 use cranelift_codegen::ir::types::I32;
 use cranelift_codegen::ir::{InstBuilder, TrapCode, Value};
@@ -27,13 +27,13 @@ const BROADCAST: [TrapCode; 3] =
     [TrapCode::unwrap_user(0x52), TrapCode::unwrap_user(0x53), TrapCode::unwrap_user(0x57)];
 const COMPARE: [TrapCode; 3] = [TrapCode::unwrap_user(0x54), TrapCode::unwrap_user(0x55), TrapCode::unwrap_user(0x58)];
 /// As [`COMPARE`], for lanes at an offset in the bucket.
-const COMPARE_FAR: [TrapCode; 3] =
+const COMPARE_AT_OFFSET: [TrapCode; 3] =
     [TrapCode::unwrap_user(0x59), TrapCode::unwrap_user(0x5a), TrapCode::unwrap_user(0x5b)];
 const MASK: TrapCode = TrapCode::unwrap_user(0x56);
 
 /// The displacement of a comparison's placeholder, so that it has one of one byte; those at an offset need one of four
 /// bytes.
-const BEHIND: i32 = 1;
+const SHORT_DISPLACEMENT: i32 = 1;
 /// The lanes that are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lanes {
@@ -80,25 +80,27 @@ impl Translator<'_, '_> {
     pub fn equal_lanes(&mut self, lanes: Lanes, key: Value, address: Value, offset: u32) -> Value {
         let kind = lanes as usize;
         let (compare, behind) = match offset {
-            0 => (COMPARE[kind], BEHIND),
-            _ => (COMPARE_FAR[kind], FAR_BEHIND),
+            0 => (COMPARE[kind], SHORT_DISPLACEMENT),
+            _ => (COMPARE_AT_OFFSET[kind], LONG_DISPLACEMENT),
         };
         let key = if lanes.are_words() { key } else { self.b.ins().ireduce(I32, key) };
         self.place_store(BROADCAST[kind], key, address);
         self.place_constant(compare, address, offset as i32 + behind);
-        self.place_load(MASK, address, BEHIND)
+        self.place_load(MASK, address, SHORT_DISPLACEMENT)
     }
 }
 
 /// The instruction and the placeholder's length. The outer option is `None` if the tag is another one's, the inner one
 /// if the code is unexpected.
-pub(crate) fn made(tag: TrapCode, instruction: Option<Instruction<'_>>) -> Option<Option<Made>> {
+pub(crate) fn made(tag: TrapCode, instruction: Option<Instruction<'_>>) -> Option<Option<Encoded>> {
     if let Some(lanes) = lanes_of(&BROADCAST, tag) {
         let store = instruction.filter(|i| i.is_store_of_register(lanes.are_words()));
         return Some(store.map(|i| (broadcast(lanes, i.register), i.length)));
     }
-    let near = lanes_of(&COMPARE, tag).map(|lanes| (lanes, BEHIND));
-    if let Some((lanes, behind)) = near.or_else(|| lanes_of(&COMPARE_FAR, tag).map(|lanes| (lanes, FAR_BEHIND))) {
+    let near = lanes_of(&COMPARE, tag).map(|lanes| (lanes, SHORT_DISPLACEMENT));
+    if let Some((lanes, behind)) =
+        near.or_else(|| lanes_of(&COMPARE_AT_OFFSET, tag).map(|lanes| (lanes, LONG_DISPLACEMENT)))
+    {
         let store = instruction.filter(Instruction::is_store_of_constant);
         return Some(store.and_then(|i| Some((compare(lanes, behind, &i)?, i.length + 4))));
     }
@@ -137,7 +139,7 @@ mod tests {
     use crate::placeholder::tests::patched;
 
     #[test]
-    fn encodings_are_the_assemblers() {
+    fn encodings_match_the_assembler() {
         // vpbroadcastq zmm16, rdx; vpbroadcastq zmm16, r12; vpbroadcastd ymm16, eax; vpbroadcastd ymm16, r9d;
         // vpbroadcastq ymm16, rcx; vpbroadcastq ymm16, r14
         assert_eq!(broadcast(Lanes::EightWords, 2), [0x62, 0xe2, 0xfd, 0x48, 0x7c, 0xc2]);
@@ -146,9 +148,9 @@ mod tests {
         assert_eq!(broadcast(Lanes::EightHalves, 9), [0x62, 0xc2, 0x7d, 0x28, 0x7c, 0xc1]);
         assert_eq!(broadcast(Lanes::FourWords, 1), [0x62, 0xe2, 0xfd, 0x28, 0x7c, 0xc1]);
         assert_eq!(broadcast(Lanes::FourWords, 14), [0x62, 0xc2, 0xfd, 0x28, 0x7c, 0xc6]);
-        let at = |base, index, displacement: i32| Instruction::at(base, index, displacement + BEHIND);
+        let at = |base, index, displacement: i32| Instruction::at(base, index, displacement + SHORT_DISPLACEMENT);
         // vpcmpeqq k1, zmm16, [rsi], [r12], [r13], [rdi + rax], [r13 + r10 * 2 + 64], [rcx + 100]
-        let words = |at| compare(Lanes::EightWords, BEHIND, &at).expect("it can be encoded");
+        let words = |at| compare(Lanes::EightWords, SHORT_DISPLACEMENT, &at).expect("it can be encoded");
         assert_eq!(words(at(6, None, 0)), [0x62, 0xf2, 0xfd, 0x40, 0x29, 0x0e]);
         assert_eq!(words(at(12, None, 0)), [0x62, 0xd2, 0xfd, 0x40, 0x29, 0x0c, 0x24]);
         assert_eq!(words(at(13, None, 0)), [0x62, 0xd2, 0xfd, 0x40, 0x29, 0x4d, 0]);
@@ -156,11 +158,11 @@ mod tests {
         assert_eq!(words(at(13, Some((10, 1)), 64)), [0x62, 0x92, 0xfd, 0x40, 0x29, 0x4c, 0x55, 0x01]);
         assert_eq!(words(at(1, None, 100)), [0x62, 0xf2, 0xfd, 0x40, 0x29, 0x89, 100, 0, 0, 0]);
         // vpcmpeqd k1, ymm16, [rax], [r8]
-        let halves = |at| compare(Lanes::EightHalves, BEHIND, &at).expect("it can be encoded");
+        let halves = |at| compare(Lanes::EightHalves, SHORT_DISPLACEMENT, &at).expect("it can be encoded");
         assert_eq!(halves(at(0, None, 0)), [0x62, 0xf1, 0x7d, 0x20, 0x76, 0x08]);
         assert_eq!(halves(at(8, None, 0)), [0x62, 0xd1, 0x7d, 0x20, 0x76, 0x08]);
         // vpcmpeqq k1, ymm16, [rbx + 24], [rbx + 32], [r9]
-        let few = |at| compare(Lanes::FourWords, BEHIND, &at).expect("it can be encoded");
+        let few = |at| compare(Lanes::FourWords, SHORT_DISPLACEMENT, &at).expect("it can be encoded");
         assert_eq!(few(at(3, None, 24)), [0x62, 0xf2, 0xfd, 0x20, 0x29, 0x8b, 24, 0, 0, 0]);
         assert_eq!(few(at(3, None, 32)), [0x62, 0xf2, 0xfd, 0x20, 0x29, 0x4b, 0x01]);
         assert_eq!(few(at(9, None, 0)), [0x62, 0xd2, 0xfd, 0x20, 0x29, 0x09]);
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_told_from_anything_else() {
+    fn placeholders_are_distinguished_from_other_code() {
         // mov [rsi + 0x5a5a5a], r12
         let store = [0x4c, 0x89, 0xa6, 0x5a, 0x5a, 0x5a, 0x00];
         assert_eq!(patched(BROADCAST[0], &store), Some(vec![0x3e, 0x62, 0xc2, 0xfd, 0x48, 0x7c, 0xc4]));
@@ -189,7 +191,7 @@ mod tests {
         // mov dword [rbx + FAR_BEHIND + 24], STORED
         let distant = [0xc7, 0x83, 0x72, 0x5a, 0x5a, 0x00, 0x5a, 0x5a, 0x5a, 0x5a];
         let compared = [0x62, 0xf2, 0xfd, 0x20, 0x29, 0x8b, 24, 0, 0, 0];
-        assert_eq!(patched(COMPARE_FAR[2], &distant), Some(compared.to_vec()));
+        assert_eq!(patched(COMPARE_AT_OFFSET[2], &distant), Some(compared.to_vec()));
         // movsx r10, byte [r13 + rax + 1]
         let load = [0x4d, 0x0f, 0xbe, 0x54, 0x05, 0x01];
         assert_eq!(patched(MASK, &load), Some(vec![0x3e, 0x3e, 0xc5, 0x79, 0x93, 0xd1]));

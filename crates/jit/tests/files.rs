@@ -122,15 +122,15 @@ fn shapes(case: &Case, program: &Program, tables: &mut [tables::Table]) -> abi::
     let is_known = |what: &str, table: &str| known.contains(&format!("{what} of {table}").as_str());
     let shape = |(table, of): (&mut tables::Table, &ir::Table)| {
         let entries_max = is_known("entries", &of.name).then_some(of.entries.len() as u64);
-        let answers = is_known("contents", &of.name);
-        let mut shape = table.shape(Some(tables::Wanted { entries_max, answers, prefilter: false }));
+        let results = is_known("contents", &of.name);
+        let mut shape = table.shape(Some(tables::Wanted { entries_max, results, prefilter: false }));
         shape.prefilter = tables::prefilter::of_known(&shape);
         shape
     };
     let shapes: Vec<abi::TableShape> = tables.iter_mut().zip(&program.tables).map(shape).collect();
     let told = shapes.iter().map(|s| {
         let rules = s.rules.as_ref().is_some_and(|r| !r.is_empty());
-        usize::from(rules) + usize::from(s.answers.is_some())
+        usize::from(rules) + usize::from(s.results.is_some())
     });
     assert_eq!(told.sum::<usize>(), known.len(), "{}: {known:?}", case.name);
     abi::Shapes { tables: shapes }
@@ -289,7 +289,7 @@ fn directory() -> PathBuf {
 }
 
 #[test]
-fn every_file_shows_what_it_says() {
+fn file_tests_match_their_expectations() {
     let mut wrong = Vec::new();
     for optimisation in Optimisation::ALL {
         let cases = cases(&file_of(optimisation));

@@ -92,7 +92,7 @@ fn program(random: &mut Random) -> ir::Program {
 }
 
 #[test]
-fn hashes_of_any_length_and_alignment_are_the_oracles() {
+fn hashes_of_any_length_and_alignment_match_the_oracle() {
     for seed in 0..40 {
         let mut random = Random::new(seed);
         let both = Both::new(program(&mut random));
@@ -148,7 +148,7 @@ fn selecting(random: &mut Random) -> ir::Program {
 }
 
 #[test]
-fn hashes_of_selected_fields_are_the_oracles() {
+fn hashes_of_selected_fields_match_the_oracle() {
     for seed in 0..100 {
         let mut random = Random::new(seed);
         let both = Both::new(selecting(&mut random));

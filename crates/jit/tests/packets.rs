@@ -636,7 +636,7 @@ fn packet_stores(text: &str) -> usize {
 }
 
 #[test]
-fn what_is_known_of_a_packet_is_not_asked_again() {
+fn known_values_of_a_packet_are_not_tested_again() {
     let control = "  gone = eq i.$valid, 1w0\n  branch i.$valid, b1, b2\nb1:\n  i.ttl = sub i.ttl, 8w1\n  jump b2";
     let end = "stage control E {\nb0:\n  branch gone, b1, b2\nb1:\n  drop short\nb2:\n  next\n}\nstage deparser D";
     let text = tunnel(control, IN_ORDER).replacen("stage deparser D", end, 1).replacen("(P, C, D)", "(P, C, E, D)", 1);
@@ -718,7 +718,7 @@ fn popped(elements: usize) -> String {
 }
 
 #[test]
-fn what_nothing_reads_of_a_stack_is_not_moved() {
+fn unread_fields_of_a_stack_are_not_moved() {
     let mut random = Random::new(5);
     let packets: Vec<Vec<u8>> = (0..64)
         .map(|i| {
@@ -758,7 +758,7 @@ fn headers_are_pushed_popped_and_moved() {
 }
 
 #[test]
-fn a_clean_field_beside_a_dirty_one_was_read_after_another_header_had_been_stored_over_it() {
+fn a_clean_field_beside_a_dirty_one_was_read_from_an_overwritten_header() {
     assert!(check_seed(20_597, false) > 0);
 }
 
@@ -868,7 +868,7 @@ fn values_of_very_many_bits() {
 }
 
 #[test]
-fn more_headers_than_a_packet_can_take() {
+fn more_headers_than_fit_into_a_packet() {
     // 400 headers of 50 bytes: more than the buffer holds, but a packet without them needs no room for them.
     let both = Both::new(long_headers(400, 384));
     let mut packet = Random::new(9).bytes(60);
@@ -878,7 +878,7 @@ fn more_headers_than_a_packet_can_take() {
 }
 
 #[test]
-fn a_packet_whose_headers_are_more_than_it_can_take_has_no_room() {
+fn packets_without_room_for_their_headers_are_dropped() {
     let mut packet = Random::new(9).bytes(60);
     packet[49] = 3;
     let outcomes = Both::new(long_headers(400, 384)).check(&[packet]);
@@ -887,7 +887,7 @@ fn a_packet_whose_headers_are_more_than_it_can_take_has_no_room() {
 
 /// Selects by several fields of a header: fields close to one another are one comparison, others are not.
 #[test]
-fn fields_that_lie_near_one_another_are_compared_at_once() {
+fn neighbouring_fields_are_compared_together() {
     // Width and value of each field. `z` separates the fields after it from the others; `y` leaves room before them.
     const FIELDS: [(&str, u32, u128); 9] = [
         ("y", 16, 0),

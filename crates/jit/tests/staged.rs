@@ -196,7 +196,7 @@ fn lookups_that_do_not_depend_on_one_another_share_a_phase() {
 }
 
 #[test]
-fn a_plan_says_which_phase_tables_and_actions_belong_to() {
+fn a_plan_assigns_tables_and_actions_to_phases() {
     let of = |body: &str, strategy| {
         let options = Options { strategy, keep_text: true, ..without_copies(options()) };
         let both = Both::with_options(program(body), &options);
@@ -207,13 +207,13 @@ fn a_plan_says_which_phase_tables_and_actions_belong_to() {
             (phase.waits_for.map_or(String::new(), name), begun.join(" "))
         };
         let phases: Vec<_> = stages.phases.iter().map(phase).collect();
-        let whole: Vec<_> = stages.whole.iter().map(|(table, why)| (name(*table), *why)).collect();
-        (phases, whole, stages.clone())
+        let not_staged: Vec<_> = stages.not_staged.iter().map(|(table, why)| (name(*table), *why)).collect();
+        (phases, not_staged, stages.clone())
     };
     let at = |table: &str, begun: &str| (table.to_string(), begun.to_string());
 
-    let (phases, whole, stages) = of("t1.apply(); t2.apply(); t3.apply();", Strategy::Staged);
-    assert_eq!((phases, whole), (vec![at("", ""), at("t1", "t2"), at("t3", "")], vec![]));
+    let (phases, not_staged, stages) = of("t1.apply(); t2.apply(); t3.apply();", Strategy::Staged);
+    assert_eq!((phases, not_staged), (vec![at("", ""), at("t1", "t2"), at("t3", "")], vec![]));
     let runs = |phase: usize, part: &str| stages.phases[phase].runs.iter().any(|p| p == part);
     assert!(runs(0, "state:P.start") && !runs(0, "table:I.t1") && !runs(1, "state:P.start"));
     // t2 is begun with t1 and finished where the packet reaches it; the first actions run before t3.
@@ -221,18 +221,19 @@ fn a_plan_says_which_phase_tables_and_actions_belong_to() {
     // Starting packets have no row; rows of waiting ones hold the descriptor's address and more.
     assert!(stages.phases[0].row_bytes == 0 && stages.phases[1..].iter().all(|p| p.row_bytes > 8), "{stages:?}");
 
-    let (phases, whole, _) = of("t1.apply(); t3.apply();", Strategy::Auto);
+    let (phases, not_staged, _) = of("t1.apply(); t3.apply();", Strategy::Auto);
     assert_eq!(phases, [at("", "")]);
-    let small = |why: &jit::Whole| matches!(why, jit::Whole::NotWanted(bytes) if *bytes <= jit::CUT_BYTES_MIN);
-    assert!(whole.len() == 2 && whole.iter().all(|(_, why)| small(why)), "{whole:?}");
+    let small =
+        |why: &jit::NotStaged| matches!(why, jit::NotStaged::NotSelected(bytes) if *bytes <= jit::CUT_BYTES_MIN);
+    assert!(not_staged.len() == 2 && not_staged.iter().all(|(_, why)| small(why)), "{not_staged:?}");
 
     let update = "bit<32> n; counts.read(n, 1); counts.write(1, n + hdr.h.c);";
-    let (phases, whole, _) = of(&format!("{{ {update} }} t1.apply(); {{ {update} }}"), Strategy::Staged);
-    assert_eq!((phases, whole), (vec![at("", "")], vec![("t1".to_string(), jit::Whole::NotPossible)]));
+    let (phases, not_staged, _) = of(&format!("{{ {update} }} t1.apply(); {{ {update} }}"), Strategy::Staged);
+    assert_eq!((phases, not_staged), (vec![at("", "")], vec![("t1".to_string(), jit::NotStaged::NotPossible)]));
 }
 
 #[test]
-fn what_must_keep_its_order_stays_in_one_phase() {
+fn ordered_effects_stay_in_one_phase() {
     let update = "bit<32> n; counts.read(n, (bit<32>)m.x & 3); counts.write((bit<32>)m.x & 3, (n << 1) + hdr.h.c + 1);";
     // All of it after one lookup, which every packet reaches from the start, in order.
     assert_eq!(phases(&format!("t1.apply(); {update}")), 2);
@@ -266,7 +267,7 @@ fn hot_paths_wait_by_themselves() {
 }
 
 #[test]
-fn lookups_in_a_loop_are_not_taken_apart() {
+fn lookups_in_a_loop_are_not_split() {
     assert_eq!(phases("for (bit<8> i in 8w0 .. 8w2) { m.x = m.x + 1; t3.apply(); } t1.apply();"), 2);
 }
 
@@ -297,7 +298,7 @@ fn cells_of_registers_are_prefetched() {
         let body = format!("{body} s.egress_spec = (bit<9>)(n ^ hdr.h.c) & 3;");
         phases_with(&body, &staged(32));
         let both = Both::with_options(program(&body), &staged(32));
-        both.pipeline.prefetches_ahead(EntryKind::Ingress)
+        both.pipeline.has_prefetch_pass(EntryKind::Ingress)
     };
     let update = "bit<32> n; counts.read(n, (bit<32>)hdr.h.a & 3); counts.write((bit<32>)hdr.h.a & 3, n + hdr.h.c);";
     // Tables on the path, counters, writes of the same register, messages: nothing is done twice. Packets that end
@@ -322,7 +323,7 @@ fn large_registers_are_prefetched() {
         let read = program("bit<32> n; counts.read(n, (bit<32>)hdr.h.a & 3); hdr.h.c = n;");
         let change = |runtime: &mut common::runtime::Runtime| runtime.register_bytes = bytes;
         let both = Both::with_runtime(read, &Options { strategy: Strategy::Auto, ..options() }, change);
-        both.pipeline.prefetches_ahead(EntryKind::Ingress)
+        both.pipeline.has_prefetch_pass(EntryKind::Ingress)
     };
     assert!(!asks(0) && !asks(jit::PREFETCHED_BYTES_MIN));
     assert!(asks(jit::PREFETCHED_BYTES_MIN + 1));

@@ -322,7 +322,7 @@ fn lookups_inline() {
 }
 
 #[test]
-fn hits_are_noted_where_entries_ask_for_it() {
+fn hit_times_are_stored_for_entries_with_timeouts() {
     let keys = &[(32, MatchKind::Exact)];
     let mut random = Random::new(13);
     let mut entries = random_entries(&mut random, keys, 40);
@@ -571,7 +571,7 @@ fn counters_registers_hashes_and_messages() {
 
 /// The origin of a packet that is copied: the descriptor's value, unless the program has assigned another.
 #[test]
-fn records_have_what_packets_came_with_or_were_given() {
+fn records_hold_received_and_assigned_intrinsics() {
     let program = |given: &str| {
         parse(&format!(
             "program \"origin\"\ndrops end\nslot port: 9 metadata\nslot length: 32 metadata\nslot at: 48 metadata\nslot h.a: 8 field h\n\
@@ -638,7 +638,7 @@ fn a_batch_gives_every_packet_its_own_fate() {
 }
 
 #[test]
-fn a_parser_that_goes_in_circles_is_given_up() {
+fn a_parser_that_loops_is_rejected() {
     let text = r#"program "circles"
 slot x: 8 metadata
 entry ingress (P, C)
@@ -662,7 +662,7 @@ b0:
 }
 
 #[test]
-fn calls_of_what_nobody_has_are_translated_and_not_linked() {
+fn externs_without_implementation_are_translated_and_not_linked() {
     let program = parse(
         r#"program "foreign"
 slot narrow: 8 metadata

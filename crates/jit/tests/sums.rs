@@ -178,7 +178,7 @@ fn header(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn sums_are_what_they_would_be_anew() {
+fn updated_checksums_equal_recomputed_ones() {
     let mut random = Random::new(7);
     let shapes = [Shape::Straight, Shape::Asked, Shape::Again, Shape::Parsed, Shape::Changed, Shape::Summed];
     for (shape, question) in shapes.into_iter().flat_map(|shape| (0..QUESTIONS.len()).map(move |q| (shape, q))) {
@@ -230,7 +230,7 @@ fn a_decrement_is_right_at_all_corners() {
 
 /// The properties above would also hold for code that always sums again.
 #[test]
-fn nothing_is_summed_again_where_that_need_not_be() {
+fn checksums_are_not_recomputed_without_need() {
     let bytes = |shape: Shape, question: usize, changes: &[usize], without: bool| {
         let mut options = options();
         if without {

@@ -292,7 +292,8 @@ impl Lowerer<'_> {
             let property = table.property("add_on_miss");
             let asks = property.and_then(|p| self.p.eval(&p.value, self.env.instance)?.as_bool());
             if asks != Some(true) {
-                let message = format!("`{name}` in an action of table `{}`, which packets do not write", table.name);
+                let message =
+                    format!("`{name}` in an action of table `{}`, whose entries packets do not modify", table.name);
                 return refuse(self, span, message, "give the table `add_on_miss = true;`".to_string());
             }
             return None;
@@ -303,7 +304,7 @@ impl Lowerer<'_> {
         if !replace && !is_default {
             let action = &p.actions[listed.action.index()].name;
             let message =
-                format!("`{name}` in action `{action}`, which is no default action of table `{}`", table.name);
+                format!("`{name}` in action `{action}`, which is not a default action of table `{}`", table.name);
             let help = "the key was found where another action runs, so there is nothing to add; only the default \
                         action, or one that is `@defaultonly`, adds entries";
             return refuse(self, span, message, help.to_string());
@@ -350,7 +351,7 @@ impl Lowerer<'_> {
         let params: Vec<_> = action.data_params().collect();
         let argument = call.call.args.get(given)?;
         let mut values = Vec::new();
-        call.value(given).for_each_told_leaf(&mut |o| values.push(o.clone()));
+        call.value(given).for_each_reported_leaf(&mut |o| values.push(o.clone()));
         let names: Option<Vec<&str>> = p
             .types
             .struct_info(&argument.ty)

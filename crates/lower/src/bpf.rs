@@ -107,7 +107,7 @@ impl Blocks {
         };
         let controls: Option<Vec<_>> = (1..params.len()).map(control).collect();
         let (Some(parser), Some(controls)) = (parser, controls) else {
-            let message = format!("`{package}` needs a parser and {} behind it", plural(params.len() - 1, "control"));
+            let message = format!("`{package}` needs a parser followed by {}", plural(params.len() - 1, "control"));
             cx.refuse(codes::NO_MAIN, main.span, message);
             return None;
         };
@@ -171,7 +171,7 @@ pub(crate) fn parser_stage(cx: &mut Lowerer<'_>, shared: &Shared, blocks: &Block
     cx.parser_body(id);
     cx.accept = None;
     if cx.is_used(accept) {
-        cx.land(accept);
+        cx.continue_at(accept);
         let accepted = shared.borrow().accepted;
         cx.b.set(accepted, 1);
     }
@@ -200,7 +200,7 @@ pub(crate) fn control_stage(
     cx.exit = Some(exit);
     cx.control_body(id);
     cx.exit = None;
-    cx.land(exit);
+    cx.continue_at(exit);
     if !cx.b.is_terminated() {
         end(cx);
     }

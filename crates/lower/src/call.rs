@@ -30,7 +30,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// An evaluated argument.
-enum Given {
+enum EvaluatedArg {
     Value(Binding),
     Place(Option<Place>),
 }
@@ -244,7 +244,7 @@ impl Lowerer<'_> {
         body(self);
         self.loops = loops;
         self.ret = outer;
-        self.land(join);
+        self.continue_at(join);
     }
 
     fn mark_action(&mut self, id: ActionId) {
@@ -340,7 +340,7 @@ impl Lowerer<'_> {
             let outer = cx.accept.replace(accept);
             cx.parser_body(id);
             cx.accept = outer;
-            cx.land(accept);
+            cx.continue_at(accept);
         });
     }
 
@@ -369,7 +369,7 @@ impl Lowerer<'_> {
         let mut earlier: HashSet<SlotId> = HashSet::new();
         let mut direct = vec![false; given.len()];
         for (i, (given, arg)) in given.iter().zip(args).enumerate() {
-            let (Given::Place(Some(place)), Some(e)) = (given, arg.value.expr()) else { continue };
+            let (EvaluatedArg::Place(Some(place)), Some(e)) = (given, arg.value.expr()) else { continue };
             let slots = place.slots();
             if place.plain().is_some() && !named(e) && slots.iter().all(|s| !earlier.contains(s)) {
                 written.extend(&slots);
@@ -381,23 +381,23 @@ impl Lowerer<'_> {
         let mut resets = Vec::new();
         for (i, (given, param)) in given.into_iter().zip(params).enumerate() {
             match given {
-                Given::Value(Binding::Tree(tree)) => {
+                EvaluatedArg::Value(Binding::Tree(tree)) => {
                     let e = args.get(i).and_then(|a| a.value.expr());
                     let at_risk = e.is_some_and(named) || tree.slots().iter().any(|s| written.contains(s));
                     let tree = if at_risk { self.freeze(&tree) } else { tree };
                     env.bindings.insert(param.local, Binding::Tree(tree));
                 }
-                Given::Value(binding) => {
+                EvaluatedArg::Value(binding) => {
                     env.bindings.insert(param.local, binding);
                 }
-                Given::Place(Some(place)) if direct[i] => {
+                EvaluatedArg::Place(Some(place)) if direct[i] => {
                     let tree = place.plain().cloned().unwrap_or(Tree::Nothing);
                     if param.direction == Direction::Out {
                         resets.push(tree.clone());
                     }
                     env.bindings.insert(param.local, Binding::Tree(tree));
                 }
-                Given::Place(place) => {
+                EvaluatedArg::Place(place) => {
                     // When an action calls another action of the same control, an outer binding may exist.
                     env.bindings.remove(&param.local);
                     copies.push((param.local, place, param.direction));
@@ -445,7 +445,7 @@ impl Lowerer<'_> {
         self.env = caller;
     }
 
-    fn arguments(&mut self, params: &[Param], args: &[Arg], data: &mut Option<DataSource<'_>>) -> Vec<Given> {
+    fn arguments(&mut self, params: &[Param], args: &[Arg], data: &mut Option<DataSource<'_>>) -> Vec<EvaluatedArg> {
         let last_effect = last_effect(args);
         let mut given = Vec::with_capacity(params.len());
         for (i, param) in params.iter().enumerate() {
@@ -453,17 +453,19 @@ impl Lowerer<'_> {
             given.push(match (param.direction, value) {
                 (Direction::In | Direction::None, ArgValue::Expr(e)) => match e.ty {
                     Type::Int | Type::String => match self.constant(e) {
-                        Some(value) => Given::Value(Binding::Known(value)),
+                        Some(value) => EvaluatedArg::Value(Binding::Known(value)),
                         None => {
                             self.refuse(codes::NOT_CONSTANT, e.span, "the value is not known at compile time");
-                            Given::Value(Binding::Tree(Tree::Nothing))
+                            EvaluatedArg::Value(Binding::Tree(Tree::Nothing))
                         }
                     },
-                    Type::Extern(..) => Given::Value(self.extern_binding(e).unwrap_or(Binding::Tree(Tree::Nothing))),
+                    Type::Extern(..) => {
+                        EvaluatedArg::Value(self.extern_binding(e).unwrap_or(Binding::Tree(Tree::Nothing)))
+                    }
                     _ => {
                         let value = self.eval(e);
                         let value = if i < last_effect { self.freeze(&value) } else { value };
-                        Given::Value(Binding::Tree(value))
+                        EvaluatedArg::Value(Binding::Tree(value))
                     }
                 },
                 (Direction::In | Direction::None, _) => {
@@ -471,10 +473,10 @@ impl Lowerer<'_> {
                         Some(data) => data(self, i),
                         None => self.zero(&param.ty),
                     };
-                    Given::Value(Binding::Tree(value))
+                    EvaluatedArg::Value(Binding::Tree(value))
                 }
-                (Direction::Out | Direction::InOut, ArgValue::Expr(e)) => Given::Place(Some(self.place(e))),
-                (Direction::Out | Direction::InOut, _) => Given::Place(None),
+                (Direction::Out | Direction::InOut, ArgValue::Expr(e)) => EvaluatedArg::Place(Some(self.place(e))),
+                (Direction::Out | Direction::InOut, _) => EvaluatedArg::Place(None),
             });
         }
         given

@@ -9,8 +9,8 @@
 use crate::add_on_miss::OfTable;
 use crate::arch::Architecture;
 use crate::codes;
-use crate::loose::Loose;
 use crate::portable::emits::Emits;
+use crate::retained::Retained;
 use crate::tree::Tree;
 use crate::{Lowered, cleanup};
 use base::diag::Diagnostic;
@@ -115,7 +115,7 @@ pub(crate) struct TableInfo {
     pub places: Rc<[u32]>,
     /// Pairs of listed actions that run one after the other; each pair is an action of the IR table, after the listed
     /// ones.
-    pub composed: Rc<[(usize, usize)]>,
+    pub combined: Rc<[(usize, usize)]>,
 }
 
 /// The state of lowering.
@@ -172,7 +172,7 @@ pub(crate) struct Lowerer<'p> {
     /// Calls of `emit`, in a deparser that is lowered as a control.
     pub emits: Option<Emits>,
     /// Headers that keep their fields while they are invalid; `None` with the semantics of P4_16.
-    pub loose: Option<Loose>,
+    pub retained: Option<Retained>,
     /// The port of v1model that means drop, if it is not 511.
     pub drop_port: Option<u64>,
     inlined: usize,
@@ -222,7 +222,7 @@ impl<'p> Lowerer<'p> {
             of_table: None,
             action_locals: HashMap::new(),
             emits: None,
-            loose: None,
+            retained: None,
             drop_port: None,
             inlined: 0,
             steps: 0,
@@ -311,7 +311,7 @@ impl Lowerer<'_> {
 
     /// Continues at a join. The current path also jumps there if it has not ended. Does nothing if no other path leads
     /// there.
-    pub fn land(&mut self, join: Join) {
+    pub fn continue_at(&mut self, join: Join) {
         if self.is_used(join) {
             self.to(join);
             self.enter(join);

@@ -1,9 +1,9 @@
 //! Finds the headers in which a program can observe that bmv2 keeps the fields of invalid headers.
 //!
-//! A forward dataflow analysis over a program whose headers are all *loose* (see `loose.rs`). Each header has a set of
-//! possible states: *clean* (invalid, all fields zero), *dirty* (invalid, some field possibly set) and *valid*. A
-//! header must be loose if one of its fields is read where it may be dirty. Branches on a header's validity refine its
-//! state; a join takes the union.
+//! A forward dataflow analysis over a program whose headers are all *retained* (see `retained.rs`). Each header has a
+//! set of possible states: *clean* (invalid, all fields zero), *dirty* (invalid, some field possibly set) and *valid*.
+//! A header must be retained if one of its fields is read where it may be dirty. Branches on a header's validity refine
+//! its state; a join takes the union.
 //!
 //! ```text
 //! valid = 1    any   → valid   (fields are written before)
@@ -11,8 +11,8 @@
 //! field = x    clean → dirty
 //! ```
 //!
-//! Needs the IR of `loose.rs` or of `crates/bmv2`, before any pass. The result is conservative: a header that is loose
-//! without need only costs speed.
+//! Needs the IR of `retained.rs` or of `crates/bmv2`, before any pass. The result is conservative: a header that is
+//! retained without need only costs speed.
 
 use crate::simple_switch::Stages;
 use ir::{BlockId, EntryKind, Op, Operand, Program, SlotId, StageId, Terminator};
@@ -23,8 +23,11 @@ const DIRTY: u8 = 2;
 const VALID: u8 = 4;
 
 /// Limit on states kept for a stage, one byte for each block and header: 64 MB, a small part of the 2 GB that a
-/// compiling process may use. Beyond it all headers are loose.
+/// compiling process may use. Beyond it all headers are retained.
 const STATES_MAX: usize = 64 << 20;
+
+/// Limit on the passes of clones through egress that are analysed; beyond it every header may be in any state.
+const ROUNDS_MAX: u32 = 16;
 
 #[derive(Clone, Copy)]
 enum Part {
@@ -32,21 +35,21 @@ enum Part {
     Field(usize),
 }
 
-/// The headers of a program whose headers are all loose.
+/// The headers of a program whose headers are all retained.
 #[derive(Debug, Default)]
 pub struct Followed {
     /// By header: its validity slot and the slots of its fields; `None` for metadata.
     pub headers: Vec<Option<(SlotId, Vec<SlotId>)>>,
-    /// Headers that must be loose in any case.
-    pub surely_loose: Vec<usize>,
+    /// Headers that must be retained in any case.
+    pub surely_retained: Vec<usize>,
     /// Whether ingress creates clones of the received packet, which are parsed again.
     pub clones_at_ingress: bool,
     /// Whether egress creates clones, which go through egress again.
     pub clones_at_egress: bool,
 }
 
-/// Whether each header must be loose.
-pub fn loose_headers(program: &Program, stages: &Stages, followed: &Followed) -> Vec<bool> {
+/// Whether each header must be retained.
+pub fn retained_headers(program: &Program, stages: &Stages, followed: &Followed) -> Vec<bool> {
     let mut parts = HashMap::new();
     for (header, slots) in followed.headers.iter().enumerate() {
         if let Some((valid, fields)) = slots {
@@ -58,9 +61,9 @@ pub fn loose_headers(program: &Program, stages: &Stages, followed: &Followed) ->
     if program.stages.iter().any(|stage| stage.blocks.len().saturating_mul(count) > STATES_MAX) {
         return vec![true; count];
     }
-    let mut walk = Walk { program, parts, loose: vec![false; count] };
-    for header in &followed.surely_loose {
-        walk.loose[*header] = true;
+    let mut walk = Walk { program, parts, retained: vec![false; count] };
+    for header in &followed.surely_retained {
+        walk.retained[*header] = true;
     }
     let start = vec![CLEAN; count];
     let parsed = walk.stage(stages.parser, start);
@@ -71,12 +74,14 @@ pub fn loose_headers(program: &Program, stages: &Stages, followed: &Followed) ->
     }
     let mut out = walk.stage(stages.egress, to_egress.clone());
     if followed.clones_at_egress {
-        // A clone starts egress with the header states at the end of egress; repeated at most three times.
-        for _ in 0..3 {
-            let before = to_egress.clone();
-            join(&mut to_egress, &out);
-            if before == to_egress {
+        // A clone starts egress with the header states at the end of egress: iterated to a fixed point. One branch on a
+        // header's validity can lead to the next, so each round may add a single state.
+        for round in 1.. {
+            if !join(&mut to_egress, &out) {
                 break;
+            }
+            if round == ROUNDS_MAX {
+                to_egress.fill(CLEAN | DIRTY | VALID);
             }
             out = walk.stage(stages.egress, to_egress.clone());
         }
@@ -84,7 +89,7 @@ pub fn loose_headers(program: &Program, stages: &Stages, followed: &Followed) ->
     let computed = walk.stage(stages.compute, out);
     walk.stage(stages.deparser, computed);
     debug_assert!(program.entry(EntryKind::Ingress).is_some());
-    walk.loose
+    walk.retained
 }
 
 fn join(a: &mut [u8], b: &[u8]) -> bool {
@@ -99,7 +104,7 @@ fn join(a: &mut [u8], b: &[u8]) -> bool {
 struct Walk<'p> {
     program: &'p Program,
     parts: HashMap<SlotId, Part>,
-    loose: Vec<bool>,
+    retained: Vec<bool>,
 }
 
 impl Walk<'_> {
@@ -156,7 +161,7 @@ impl Walk<'_> {
         if let Some(Part::Field(header)) = self.parts.get(&slot)
             && state[*header] & DIRTY != 0
         {
-            self.loose[*header] = true;
+            self.retained[*header] = true;
         }
     }
 
@@ -183,5 +188,46 @@ impl Walk<'_> {
                 state[*header] = was & !CLEAN | if was & CLEAN != 0 { DIRTY } else { 0 };
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write;
+
+    /// Which of `count` headers are retained in a program whose egress makes one more of them valid each time that a
+    /// clone passes through it, and reads a field of the last one after it made that header invalid.
+    fn chain(count: usize) -> Vec<bool> {
+        let mut text = String::from("program \"t\"\nslot out: 8 metadata\n");
+        for i in 0..count {
+            writeln!(text, "slot v{i}: 1 metadata\nslot f{i}: 8 metadata").unwrap();
+        }
+        text.push_str("entry ingress (none)\nstage control none {\nb0:\n  next\n}\nstage control egress {\n");
+        let last = count - 1;
+        let read = format!("v{last} = mov 1w0x0\n  out = mov f{last}");
+        let set = |i: usize| format!("v{i} = mov 1w0x1\n  f{i} = mov 8w0x5");
+        let steps = std::iter::once((last, read)).chain((1..count).rev().map(|i| (i - 1, set(i))));
+        for (number, (tested, step)) in steps.enumerate() {
+            let (at, then, after) = (2 * number, 2 * number + 1, 2 * number + 2);
+            writeln!(text, "b{at}:\n  branch v{tested}, b{then}, b{after}\nb{then}:\n  {step}\n  jump b{after}")
+                .unwrap();
+        }
+        writeln!(text, "b{}:\n  v0 = mov 1w0x1\n  next\n}}", 2 * count).unwrap();
+        let program = ir::parse(&text, base::FileId(0)).unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
+        let slot = |name: String| SlotId::from_index(program.slots.iter().position(|s| *s.name == *name).unwrap());
+        let headers = (0..count).map(|i| Some((slot(format!("v{i}")), vec![slot(format!("f{i}"))]))).collect();
+        let [none, egress] = [0, 1].map(StageId::from_index);
+        let stages = Stages { parser: none, verify: none, ingress: none, egress, compute: none, deparser: none };
+        retained_headers(&program, &stages, &Followed { headers, clones_at_egress: true, ..Followed::default() })
+    }
+
+    #[test]
+    fn a_field_that_only_a_late_clone_reads_is_retained() {
+        for count in [2, 3, 6, 12, 40] {
+            let retained = chain(count);
+            assert!(retained[count - 1], "{count} headers");
+            assert!(!retained[..count - 1].contains(&true), "{count} headers: the others are never read");
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! and plain operations otherwise.
 //!
 //! **Comparison** of headers is a comparison of all bits, including validity: the fields of invalid headers are zero.
-//! If they are kept, `loose.rs` compares.
+//! If they are kept, `retained.rs` compares.
 //!
 //! Specification: P4_16, chapter "Expressions".
 
@@ -163,7 +163,7 @@ impl Lowerer<'_> {
 
     /// One bit: whether two values of the same shape are equal.
     pub fn equal(&mut self, a: &Tree, b: &Tree) -> Operand {
-        if self.loose.is_some() {
+        if self.retained.is_some() {
             return self.equal_where_fields_are_kept(a, b);
         }
         let collect = |t: &Tree| {
@@ -205,7 +205,7 @@ impl Lowerer<'_> {
         self.enter(decide);
         let right = self.eval(b).operand();
         self.b.mov(result, right);
-        self.land(done);
+        self.continue_at(done);
         result.into()
     }
 
@@ -225,7 +225,7 @@ impl Lowerer<'_> {
                 self.to(done);
             }
         }
-        self.land(done);
+        self.continue_at(done);
         result
     }
 

@@ -56,10 +56,10 @@ impl Lowerer<'_> {
         let text = self.type_text(ty);
         let callee = format!("{done} `{text}`");
         if done == "extracted" {
-            let value = self.ask_outside(callee, &[], &[ty], span).pop().unwrap_or(Tree::Nothing);
+            let value = self.call_unresolved(callee, &[], &[ty], span).pop().unwrap_or(Tree::Nothing);
             self.store(tree, &value, None);
         } else {
-            self.ask_outside(callee, std::slice::from_ref(tree), &[], span);
+            self.call_unresolved(callee, std::slice::from_ref(tree), &[], span);
         }
     }
 
@@ -103,7 +103,7 @@ impl Lowerer<'_> {
         }
         let mut types: Vec<&Type> = wanted.iter().map(|(_, ty)| *ty).collect();
         types.push(&call.call.result);
-        let mut values = self.ask_outside(callee, &given, &types, call.call.span);
+        let mut values = self.call_unresolved(callee, &given, &types, call.call.span);
         let result = values.pop().unwrap_or(Tree::Nothing);
         for ((place, _), value) in wanted.iter().zip(&values) {
             self.assign(place, value);
@@ -112,7 +112,7 @@ impl Lowerer<'_> {
     }
 
     /// Calls foreign code with the values `given`; returns an arbitrary value of each type in `wanted`.
-    pub fn ask_outside(&mut self, callee: String, given: &[Tree], wanted: &[&Type], span: Span) -> Vec<Tree> {
+    pub fn call_unresolved(&mut self, callee: String, given: &[Tree], wanted: &[&Type], span: Span) -> Vec<Tree> {
         let mut args = Vec::new();
         for tree in given {
             tree.for_each_operand(&mut |o| args.push(o.clone()));
@@ -168,7 +168,7 @@ impl Lowerer<'_> {
             self.select(&valid, f, &zero)
         });
         let fields = fields.collect();
-        Tree::Header(HeaderTree { id: None, loose: false, valid, fields })
+        Tree::Header(HeaderTree { id: None, retained: false, valid, fields })
     }
 
     /// Limits a varbit's length to whole bytes within its type, and clears the bits above the length.

@@ -28,7 +28,7 @@ impl Lowerer<'_> {
                 self.foreign_header(reason, done, tree, ty);
             }
             None => {
-                let message = format!("this cannot be {done}: it is a value, not a variable that is a header");
+                let message = format!("this cannot be {done}: it is a value, not a header variable");
                 self.refuse(codes::UNSUPPORTED_HEADER, span, message);
             }
         }
@@ -82,7 +82,7 @@ impl Lowerer<'_> {
                 }
             }
         }
-        self.land(done);
+        self.continue_at(done);
     }
 
     /// `x.isValid()` of a header or union.
@@ -111,7 +111,7 @@ impl Lowerer<'_> {
             if let Tree::Header(h) = &a.tree {
                 cx.invalidate_siblings(h);
                 match (h.id, &h.valid) {
-                    _ if h.loose => cx.make_loose_valid(h),
+                    _ if h.retained => cx.make_retained_valid(h),
                     (Some(header), _) => cx.b.emit(Op::SetValid { header }),
                     (None, Operand::Slot(valid)) => cx.b.set(*valid, 1),
                     _ => {}
@@ -146,10 +146,10 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Makes a header invalid; the fields of a loose header are kept.
+    /// Makes a header invalid; the fields of a retained header are kept.
     fn invalidate(&mut self, h: &HeaderTree) {
         match h.valid {
-            Operand::Slot(valid) if h.loose => {
+            Operand::Slot(valid) if h.retained => {
                 self.b.set(valid, 0);
                 self.forget(h);
             }

@@ -14,7 +14,7 @@
 //! **Guarantees.** `lower` never panics on a checked program: it reports what it does not support with an `E06xx`
 //! diagnostic that names the construct and its position. The result passes `ir::verify`. The fields of invalid headers
 //! are zero: only `store.rs` and `header.rs` write header slots, and their writes are guarded. For bmv2
-//! ([`Options::bmv2`]), headers that keep their fields while invalid have slots of their own (`loose.rs`).
+//! ([`Options::bmv2`]), headers that keep their fields while invalid have slots of their own (`retained.rs`).
 //!
 //! **No other crate knows architectures by name**, and here only the files behind [`arch::Architecture`] do.
 //!
@@ -34,13 +34,13 @@ mod entries;
 mod expr;
 mod foreign;
 mod header;
-mod loose;
 mod openflow;
 mod parser;
 mod path;
 mod pna;
 mod portable;
 mod psa;
+mod retained;
 pub mod simple_switch;
 mod standalone;
 mod stmt;
@@ -59,7 +59,7 @@ pub use context::{SIZE_LIMIT, WIDTH_LIMIT};
 use base::Span;
 use base::diag::{Diagnostic, has_errors};
 use context::Lowerer;
-use loose::Loose;
+use retained::Retained;
 use sema::TypedProgram;
 use sema::typed::Instance;
 
@@ -150,17 +150,22 @@ pub fn lower_with(program: &TypedProgram, name: &str, options: Options) -> Lower
     if !options.bmv2 || architecture(program) != Some(BMV2) {
         return lower_once(program, name, None, options).0;
     }
-    // The first time all headers are loose; the second time only those that must be.
-    let (all, loose) = lower_once(program, name, Some(Loose::default()), options);
-    let followed = all.program.as_ref().and_then(|ir| Some((ir, loose?.followed(ir)?)));
+    // The first time all headers are retained; the second time only those that must be.
+    let (all, retained) = lower_once(program, name, Some(Retained::default()), options);
+    let followed = all.program.as_ref().and_then(|ir| Some((ir, retained?.followed(ir)?)));
     let Some((ir, (stages, followed))) = followed else { return all };
-    let loose = dirty::loose_headers(ir, &stages, &followed);
-    lower_once(program, name, Some(Loose::new(loose)), options).0
+    let retained = dirty::retained_headers(ir, &stages, &followed);
+    lower_once(program, name, Some(Retained::new(retained)), options).0
 }
 
-fn lower_once(program: &TypedProgram, name: &str, loose: Option<Loose>, options: Options) -> (Lowered, Option<Loose>) {
+fn lower_once(
+    program: &TypedProgram,
+    name: &str,
+    retained: Option<Retained>,
+    options: Options,
+) -> (Lowered, Option<Retained>) {
     let mut cx = Lowerer::new(program, name);
-    cx.loose = loose;
+    cx.retained = retained;
     cx.drop_port = options.drop_port;
     match program.main.map(|main| &program.instances[main.index()]) {
         None => cx.refuse(codes::NO_MAIN, Span::NONE, "the program has no `main` package instance"),
@@ -170,11 +175,11 @@ fn lower_once(program: &TypedProgram, name: &str, loose: Option<Loose>, options:
                 (architecture.lower)(&mut cx, main);
             }
             (None, Some(other)) => standalone::lower(&mut cx, main, other),
-            (None, None) => cx.refuse(codes::NO_MAIN, main.span, "`main` is no package instance"),
+            (None, None) => cx.refuse(codes::NO_MAIN, main.span, "`main` is not a package instance"),
         },
     }
-    let loose = cx.loose.take();
-    (cx.finish(), loose)
+    let retained = cx.retained.take();
+    (cx.finish(), retained)
 }
 
 /// The name of the architecture that a program is written for, if it is a supported one.

@@ -60,7 +60,7 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
     let [Some(&in_port), Some(&length), Some(&egress_port)] =
         ["in_port", "length", "egress_port"].map(|name| named.get(name))
     else {
-        return cx.refuse(codes::BLOCK_PARAMETERS, packet.span, "`packet_t` is not that of openflow_model.p4");
+        return cx.refuse(codes::BLOCK_PARAMETERS, packet.span, "`packet_t` is not the one of openflow_model.p4");
     };
     for (which, slot) in
         [(Intrinsic::IngressPort, in_port), (Intrinsic::PacketLength, length), (Intrinsic::EgressPort, egress_port)]
@@ -112,7 +112,7 @@ fn parser_stage(cx: &mut Lowerer<'_>, blocks: &Blocks, values: Vec<Binding>) -> 
     cx.exit = None;
     cx.parser_body(id);
     cx.accept = None;
-    cx.land(accept);
+    cx.continue_at(accept);
     cx.close_stage();
     stage
 }
@@ -136,7 +136,7 @@ fn control_stage(
     cx.exit = Some(exit);
     cx.control_body(id);
     cx.exit = None;
-    cx.land(exit);
+    cx.continue_at(exit);
     cx.close_stage();
     stage
 }
@@ -148,8 +148,7 @@ fn action_table(cx: &mut Lowerer<'_>, blocks: &Blocks, span: base::Span) -> Opti
     all.sort_by_key(|((id, _), _)| *id);
     let is_own = |instance: InstanceId| instance == blocks.controls[0].1;
     if all.iter().any(|((_, instance), _)| !is_own(*instance)) || all.len() > 1 {
-        let message =
-            format!("tables of an `{PACKAGE}` are OpenFlow's: its header actions have one, nothing else has any");
+        let message = format!("in an `{PACKAGE}`, OpenFlow provides the tables: only the header actions declare one");
         cx.refuse(codes::UNSUPPORTED_TABLE, span, message);
     }
     let table = all.first().map(|(_, table)| *table)?;

@@ -290,7 +290,7 @@ impl Lowerer<'_> {
             self.b.set(next, i as u128 + 1);
             self.to(done);
         }
-        self.land(done);
+        self.continue_at(done);
     }
 
     /// Fails unless enough bits remain to extract a header of a type.
@@ -334,7 +334,7 @@ impl Lowerer<'_> {
         }
         self.invalidate_siblings(h);
         self.b.emit(Op::Extract { header: *header, varbit_bits: varbit });
-        if h.loose {
+        if h.retained {
             self.take_from_wire(h, *header);
         }
         self.facts.extend(h.valid.slot());
@@ -371,7 +371,7 @@ impl Lowerer<'_> {
                 a.tree.for_each_header(&mut |h| headers.push(h.clone()));
                 for header in headers {
                     match header.id {
-                        Some(wire) if header.loose => cx.emit_loose(&header, wire),
+                        Some(wire) if header.retained => cx.emit_retained(&header, wire),
                         Some(header) => cx.emit_header(header),
                         None => cx.unfit_for_wire(&Tree::Header(header), &e.ty, "emitted", e.span),
                     }

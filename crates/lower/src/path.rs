@@ -73,7 +73,7 @@ impl Place {
     fn children(self, index: usize) -> Place {
         let alternatives = self.alternatives.into_iter().map(|a| {
             let valid = match &a.tree {
-                Tree::Header(HeaderTree { valid: Operand::Slot(valid), loose: false, .. }) => Some(*valid),
+                Tree::Header(HeaderTree { valid: Operand::Slot(valid), retained: false, .. }) => Some(*valid),
                 _ => a.valid,
             };
             Alternative { guard: a.guard, tree: a.tree.child(index), valid }

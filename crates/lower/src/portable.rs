@@ -51,7 +51,7 @@ impl Lowerer<'_> {
         self.exit = None;
         self.parser_body(id);
         self.accept = None;
-        self.land(accept);
+        self.continue_at(accept);
         self.close_stage();
         stage
     }
@@ -67,7 +67,7 @@ impl Lowerer<'_> {
         self.exit = Some(exit);
         self.control_body(id);
         self.exit = None;
-        self.land(exit);
+        self.continue_at(exit);
         self.close_stage();
         stage
     }

@@ -224,7 +224,7 @@ impl Glue<'_> {
         let asks = |which| self.state.requests.contains_key(&which);
         let again = asks(Intrinsic::ResubmitFlag) || asks(Intrinsic::RecirculateFlag);
         let multicast = self.is_multicast();
-        let queues = self.asks_for_queues();
+        let queues = self.uses_queues();
         self.b.program_mut().queues = queues;
         let replicates = self.state.clones_at_ingress || asks(Intrinsic::ResubmitFlag) || multicast;
 
@@ -340,7 +340,7 @@ impl Glue<'_> {
     }
 
     /// Whether packets wait in queues between ingress and egress: egress reads queue metadata, or a class is chosen.
-    fn asks_for_queues(&self) -> bool {
+    fn uses_queues(&self) -> bool {
         let reads = |name: &&str| self.standard(name).is_some_and(|slot| self.reads(self.stages.egress, slot));
         let chooses = |class| {
             let stages = [self.stages.parser, self.stages.ingress];

@@ -129,14 +129,14 @@ fn lower_block(cx: &mut Lowerer<'_>, package: &str, block: &Block) -> [StageId; 
             cx.exit = None;
             cx.parser_body(*id);
             cx.accept = None;
-            cx.land(accept);
+            cx.continue_at(accept);
         }
         Block::Control(id, _) => {
             let exit = cx.new_join("exit");
             cx.exit = Some(exit);
             cx.control_body(*id);
             cx.exit = None;
-            cx.land(exit);
+            cx.continue_at(exit);
         }
     }
     cx.close_stage();
@@ -152,7 +152,7 @@ fn lower_block(cx: &mut Lowerer<'_>, package: &str, block: &Block) -> [StageId; 
             seen.push(tree.clone());
         }
     }
-    cx.ask_outside(format!("{package}.{name} results"), &seen, &[], span);
+    cx.call_unresolved(format!("{package}.{name} results"), &seen, &[], span);
     cx.close_stage();
     [stage, end]
 }
@@ -196,7 +196,7 @@ fn arguments(cx: &mut Lowerer<'_>, callee: String, params: &[Param], bound: &[(L
         })
         .collect();
     let types: Vec<&Type> = given.iter().map(|(ty, _)| *ty).collect();
-    let values = cx.ask_outside(callee, &[], &types, span);
+    let values = cx.call_unresolved(callee, &[], &types, span);
     for ((_, tree), value) in given.into_iter().zip(&values) {
         cx.store(tree, value, None);
     }

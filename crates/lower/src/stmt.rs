@@ -145,7 +145,7 @@ impl Lowerer<'_> {
             self.block(otherwise);
             self.to(done);
         }
-        self.land(done);
+        self.continue_at(done);
     }
 
     fn switch(&mut self, subject: &Expr, cases: &[ValueCase]) {
@@ -181,7 +181,7 @@ impl Lowerer<'_> {
             self.block(&case.body);
             self.to(done);
         }
-        self.land(done);
+        self.continue_at(done);
     }
 
     fn for_loop(&mut self, init: &[Stmt], cond: &Expr, update: &[Stmt], body: &Block) {
@@ -196,13 +196,13 @@ impl Lowerer<'_> {
             self.loops.push(LoopTarget { brk: done, cont });
             self.block(body);
             self.loops.pop();
-            self.land(cont);
+            self.continue_at(cont);
             self.stmts(update);
             if !self.b.is_terminated() {
                 self.b.jump(head);
             }
         }
-        self.land(done);
+        self.continue_at(done);
     }
 
     fn for_in(&mut self, variable: LocalId, collection: &ForCollection, body: &Block, stmt: &Stmt) {
@@ -225,9 +225,9 @@ impl Lowerer<'_> {
                     self.loops.push(LoopTarget { brk: done, cont });
                     self.block(body);
                     self.loops.pop();
-                    self.land(cont);
+                    self.continue_at(cont);
                 }
-                self.land(done);
+                self.continue_at(done);
             }
             ForCollection::Range(low, high) => self.for_range(variable, low, high, body),
         }
@@ -259,7 +259,7 @@ impl Lowerer<'_> {
         self.loops.push(LoopTarget { brk: done, cont });
         self.block(body);
         self.loops.pop();
-        self.land(cont);
+        self.continue_at(cont);
         if !self.b.is_terminated() {
             let at_end = self.b.bin(BinOp::Eq, counter, last);
             let step = self.b.block("");
@@ -270,7 +270,7 @@ impl Lowerer<'_> {
             self.b.emit(Op::Bin { op: BinOp::Add, dst: counter, a: counter.into(), b: Operand::new_const(width, 1) });
             self.b.jump(round);
         }
-        self.land(done);
+        self.continue_at(done);
     }
 
     fn return_statement(&mut self, value: Option<&Expr>, stmt: &Stmt) {

@@ -131,7 +131,8 @@ impl Lowerer<'_> {
         if kind == SlotKind::Temp || !fixed.is_multiple_of(8) || varbits > 1 || zero_width {
             let fields = self.fields(name, id, kind, span);
             let valid = self.scalar(&format!("{name}.$valid"), 1, kind).operand();
-            let tree = HeaderTree { id: None, loose: kind != SlotKind::Temp && self.next_is_loose(), valid, fields };
+            let tree =
+                HeaderTree { id: None, retained: kind != SlotKind::Temp && self.next_is_retained(), valid, fields };
             if kind != SlotKind::Temp {
                 self.note_header(&tree);
             }
@@ -144,11 +145,11 @@ impl Lowerer<'_> {
             unique = format!("{name}#{number}");
         }
         let widths: Vec<(&str, FieldWidth)> = flat.iter().map(|(n, w)| (n.as_str(), *w)).collect();
-        if self.next_is_loose() {
+        if self.next_is_retained() {
             let wire = self.b.header(format!("{unique}.$wire"), &widths);
             let fields = self.fields(&unique, id, kind, span);
             let valid = self.scalar(&format!("{unique}.$valid"), 1, kind).operand();
-            let tree = HeaderTree { id: Some(wire), loose: true, valid, fields };
+            let tree = HeaderTree { id: Some(wire), retained: true, valid, fields };
             self.note_header(&tree);
             return Tree::Header(tree);
         }
@@ -164,7 +165,7 @@ impl Lowerer<'_> {
             })
             .collect();
         let fields = self.regroup(id, &mut leaves.into_iter());
-        let tree = HeaderTree { id: Some(header), loose: false, valid, fields };
+        let tree = HeaderTree { id: Some(header), retained: false, valid, fields };
         self.note_header(&tree);
         Tree::Header(tree)
     }
@@ -252,7 +253,7 @@ impl Lowerer<'_> {
             }
             Type::Header(id) => {
                 let (valid, fields) = (Operand::new_const(1, 0), self.zero_fields(id));
-                Tree::Header(HeaderTree { id: None, loose: false, valid, fields })
+                Tree::Header(HeaderTree { id: None, retained: false, valid, fields })
             }
             Type::HeaderUnion(id) => Tree::Union(self.zero_fields(id)),
             Type::Struct(id) => Tree::Struct(self.zero_fields(id)),

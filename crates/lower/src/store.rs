@@ -4,7 +4,7 @@
 //! effect on an invalid header (P4_16, "Operations on headers"), whose fields stay zero. A whole header is copied
 //! together with its validity and needs no guard: the source's fields are zero if it is invalid.
 //!
-//! Headers that keep their fields (`loose.rs`) are written without guards.
+//! Headers that keep their fields (`retained.rs`) are written without guards.
 //!
 //! **Overlap.** `{ a, b } = { b, a }` and `s = { s.y, s.x }` must read before they write: the value is frozen if it
 //! refers to a slot of the target at another position.
@@ -140,7 +140,7 @@ impl Lowerer<'_> {
                 self.invalidate_siblings(to);
                 self.to(done);
                 self.start_block(other, facts);
-                self.land(done);
+                self.continue_at(done);
             }
         }
     }
@@ -149,8 +149,8 @@ impl Lowerer<'_> {
         if to.valid == value.valid && to.valid.slot().is_some() {
             return;
         }
-        if to.loose {
-            return self.copy_to_loose(to, value, guard);
+        if to.retained {
+            return self.copy_to_retained(to, value, guard);
         }
         let value = &self.without_kept_fields(value);
         let surely_valid = match &value.valid {
@@ -209,7 +209,7 @@ impl Lowerer<'_> {
     /// Makes a header invalid and sets its fields to zero.
     pub fn clear_header(&mut self, h: &HeaderTree) {
         match h.id {
-            Some(header) if !h.loose => self.b.emit(Op::SetInvalid { header }),
+            Some(header) if !h.retained => self.b.emit(Op::SetInvalid { header }),
             _ => {
                 if let Operand::Slot(valid) = h.valid {
                     self.b.set(valid, 0);

@@ -98,7 +98,7 @@ impl Lowerer<'_> {
             self.refuse(codes::UNSUPPORTED_TABLE, table.span, message);
         }
         let listed = self.listed_actions(table, instance);
-        let (composed, of_groups) = self.composed_actions(table, &listed);
+        let (combined, of_groups) = self.combined_actions(table, &listed);
         let profile = self.profile_of(table, instance);
         let (mut actions, places) = match profile {
             Some(profile) => self.actions_with_shared(&listed, profile),
@@ -145,7 +145,7 @@ impl Lowerer<'_> {
             counters: Rc::new([]),
             meters: Rc::new([]),
             places: places.into(),
-            composed: composed.into(),
+            combined: combined.into(),
         };
         self.properties(table, instance, &mut info);
         self.tables.insert((id, instance), info.clone());
@@ -247,7 +247,7 @@ impl Lowerer<'_> {
 
     /// The actions of action sets: each `@groupaction` action combined with each other action, with the parameters of
     /// both. They follow the listed actions in the table's list. Control planes refer to them by both names.
-    fn composed_actions(
+    fn combined_actions(
         &mut self,
         table: &typed::Table,
         listed: &[TableAction],
@@ -259,7 +259,7 @@ impl Lowerer<'_> {
         let pairs: Vec<_> = places(true).flat_map(|first| places(false).map(move |then| (first, then))).collect();
         let compose = |(first, then): &(usize, usize)| {
             let [first, then] = [first, then].map(|i| &self.b.program().actions[listed[*i].action.index()]);
-            let name = ir::composed_action_name(&first.name, &then.name);
+            let name = ir::combined_action_name(&first.name, &then.name);
             let params = first.params.iter().chain(&then.params).cloned().collect();
             // Tables that share a selector share these actions.
             let known = self.b.program().actions.iter().position(|a| a.name == name).map(ir::ActionId::from_index);
@@ -696,13 +696,13 @@ impl Lowerer<'_> {
             };
             targets.push((Bits::new(32, info.places[i].into()), target));
         }
-        let composed: Vec<BlockId> = info.composed.iter().map(|_| self.b.block("group")).collect();
-        let listed = self.table_mut(info.table).actions.len() - composed.len();
+        let combined: Vec<BlockId> = info.combined.iter().map(|_| self.b.block("group")).collect();
+        let listed = self.table_mut(info.table).actions.len() - combined.len();
         // Actions of other tables that share the profile, which no member can run.
         for place in (0..listed as u32).filter(|place| !info.places.contains(place)) {
             targets.push((Bits::new(32, place.into()), self.join_block(done, &facts)));
         }
-        for (i, block) in (listed..).zip(&composed) {
+        for (i, block) in (listed..).zip(&combined) {
             targets.push((Bits::new(32, i as u128), *block));
         }
         match targets.as_slice() {
@@ -720,7 +720,7 @@ impl Lowerer<'_> {
             self.table_action(table, info, i, (info.places[i] as usize, 0), to);
             self.to(after(i));
         }
-        for (i, (block, (first, then))) in (listed..).zip(composed.iter().zip(info.composed.iter())) {
+        for (i, (block, (first, then))) in (listed..).zip(combined.iter().zip(info.combined.iter())) {
             self.start_block(*block, facts.clone());
             self.table_action(table, info, *first, (i, 0), to);
             let params = self.p.actions[table.actions[*first].action.index()].data_params().count();
@@ -734,7 +734,7 @@ impl Lowerer<'_> {
                 self.to(done);
             }
         }
-        self.land(done);
+        self.continue_at(done);
     }
 
     /// Runs the action listed at `index`. Its data belong to the call found, of the action at index `called.0` in the
@@ -762,7 +762,7 @@ impl Lowerer<'_> {
             let Some(width) = cx.scalar_width(ty).filter(|w| *w > 0) else {
                 // No control plane can provide it; the program cannot be loaded.
                 let callee = format!("action data {}", action.params[param].name);
-                return cx.ask_outside(callee, &[], &[ty], listed.span).pop().unwrap_or(Tree::Nothing);
+                return cx.call_unresolved(callee, &[], &[ty], listed.span).pop().unwrap_or(Tree::Nothing);
             };
             let dst = cx.b.temp(width);
             let (action, param) = (called.0 as u32, (called.1 + number) as u32);

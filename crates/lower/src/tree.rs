@@ -35,8 +35,8 @@ pub(crate) struct HeaderTree {
     /// The IR header, if the storage has one.
     pub id: Option<HeaderId>,
     /// Whether it is storage that keeps its fields while the header is invalid. The slots are then separate from those
-    /// of `id`, which is used for extraction and emission only (`loose.rs`).
-    pub loose: bool,
+    /// of `id`, which is used for extraction and emission only (`retained.rs`).
+    pub retained: bool,
     /// The validity bit.
     pub valid: Operand,
     /// By P4 field; a field of struct type is a subtree.
@@ -46,7 +46,7 @@ pub(crate) struct HeaderTree {
 impl HeaderTree {
     /// A valid header with these values in its fields.
     pub fn of_values(fields: Rc<[Tree]>) -> HeaderTree {
-        HeaderTree { id: None, loose: false, valid: Operand::Const(Bits::from_bool(true)), fields }
+        HeaderTree { id: None, retained: false, valid: Operand::Const(Bits::from_bool(true)), fields }
     }
 }
 
@@ -119,7 +119,7 @@ impl Tree {
 
     /// Calls `f` for each value that a controller sees, in order: those of the wire format, with each header's validity
     /// before its fields and each varbit's length after its value.
-    pub fn for_each_told_leaf(&self, f: &mut impl FnMut(&Operand)) {
+    pub fn for_each_reported_leaf(&self, f: &mut impl FnMut(&Operand)) {
         match self {
             Tree::Leaf(o) => f(o),
             Tree::Varbit { value, length } => {
@@ -130,7 +130,7 @@ impl Tree {
                 if let Tree::Header(h) = self {
                     f(&h.valid);
                 }
-                self.children().iter().for_each(|t| t.for_each_told_leaf(f));
+                self.children().iter().for_each(|t| t.for_each_reported_leaf(f));
             }
         }
     }
@@ -144,7 +144,7 @@ impl Tree {
             Tree::Header(h) => {
                 let valid = f(&h.valid);
                 let fields = h.fields.iter().map(|t| t.map(f)).collect();
-                Tree::Header(HeaderTree { id: None, loose: false, valid, fields })
+                Tree::Header(HeaderTree { id: None, retained: false, valid, fields })
             }
             Tree::Union(c) => Tree::Union(c.iter().map(|t| t.map(f)).collect()),
             Tree::Struct(c) => Tree::Struct(c.iter().map(|t| t.map(f)).collect()),

@@ -120,8 +120,8 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
     let state = shared.borrow();
     let mut headers = Vec::new();
     phv.hdr.for_each_header(&mut |h| headers.extend(cx.packet_header(h)));
-    if let Some(loose) = &mut cx.loose {
-        loose.blocks = Some((stages, state.switch.clones_at_ingress, state.switch.clones_at_egress));
+    if let Some(retained) = &mut cx.retained {
+        retained.blocks = Some((stages, state.switch.clones_at_ingress, state.switch.clones_at_egress));
     }
     glue(&mut cx.b, &state.switch, stages, &headers).into_iter().for_each(|warning| cx.report(warning));
     cx.b.program_mut().field_lists = state.field_lists.clone().into_iter().collect();
@@ -209,7 +209,7 @@ impl Phv {
         cx.exit = None;
         cx.parser_body(id);
         cx.accept = None;
-        cx.land(accept);
+        cx.continue_at(accept);
         cx.close_stage();
         stage
     }
@@ -238,7 +238,7 @@ impl Phv {
         cx.exit = Some(exit);
         cx.control_body(id);
         cx.exit = None;
-        cx.land(exit);
+        cx.continue_at(exit);
         if role == BlockRole::Ingress {
             send_learned(cx, shared);
         }

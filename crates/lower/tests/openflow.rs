@@ -162,14 +162,14 @@ fn fields_that_cannot_be_are_refused_with_their_place() {
         "@oxm(200) bit<8> x;",
         "",
         expect![[r#"
-        test.p4:2: E0622 this is no number of a match field: `@oxm(N)`, `@oxm(CLASS, N)` or `@oxm(0xffff, N, EXPERIMENTER)`, N at most 127
+        test.p4:2: E0622 this is not the number of a match field: `@oxm(N)`, `@oxm(CLASS, N)` or `@oxm(0xffff, N, EXPERIMENTER)`, N at most 127
     "#]],
     );
     refused(
         "@oxm(0xffff, 1) bit<8> x;",
         "",
         expect![[r#"
-        test.p4:2: E0622 this is no number of a match field: `@oxm(N)`, `@oxm(CLASS, N)` or `@oxm(0xffff, N, EXPERIMENTER)`, N at most 127
+        test.p4:2: E0622 this is not the number of a match field: `@oxm(N)`, `@oxm(CLASS, N)` or `@oxm(0xffff, N, EXPERIMENTER)`, N at most 127
     "#]],
     );
     refused(
@@ -183,7 +183,7 @@ fn fields_that_cannot_be_are_refused_with_their_place() {
         "@oxm(1) @prereq(\"nobody\", 1) bit<8> x;",
         "",
         expect![[r#"
-        test.p4:2: E0622 it needs match field `nobody`, which there is not
+        test.p4:2: E0622 it needs match field `nobody`, which does not exist
     "#]],
     );
     refused(
@@ -197,15 +197,15 @@ fn fields_that_cannot_be_are_refused_with_their_place() {
         "@oxm(1) @prereq(\"b\", 1) bit<8> x;",
         "@oxm(2) @prereq(\"x\", 1) bit<8> b;",
         expect![[r#"
-        test.p4:2: E0622 match field `x` is never there: what it needs excludes itself
-        test.p4:4: E0622 match field `b` is never there: what it needs excludes itself
+        test.p4:2: E0622 match field `x` can never be present: its prerequisites contradict each other
+        test.p4:4: E0622 match field `b` can never be present: its prerequisites contradict each other
     "#]],
     );
     refused(
         "@oxm(1) @prereq(\"c\", 1) @prereq(\"b\", 1) bit<8> x;",
         "@oxm(2) @prereq(\"c\", 2) bit<8> b; @oxm(3) bit<8> c;",
         expect![[r#"
-            test.p4:2: E0622 match field `x` is never there: what it needs excludes itself
+            test.p4:2: E0622 match field `x` can never be present: its prerequisites contradict each other
         "#]],
     );
     refused(
@@ -219,7 +219,7 @@ fn fields_that_cannot_be_are_refused_with_their_place() {
         "@exact @oxm(1) bit<8> x;",
         "",
         expect![[r#"
-        test.p4:2: E0622 `@exact` stands behind the `@oxm` or `@nxm` of its match field
+        test.p4:2: E0622 `@exact` must follow the `@oxm` or `@nxm` of its match field
     "#]],
     );
     refused(
@@ -240,7 +240,7 @@ fn fields_that_cannot_be_are_refused_with_their_place() {
         "bit<8> x;",
         "@oxm(1) varbit<8> v;",
         expect![[r#"
-        test.p4:4: E0622 `f.v` cannot be a match field: it is no number
+        test.p4:4: E0622 `f.v` cannot be a match field: it is not a number
     "#]],
     );
 }
@@ -271,7 +271,7 @@ fn tables_are_openflows() {
         .replace("table t {", "table u { actions = { set; } } table t {")
         .replace("t.apply();", "t.apply(); u.apply();");
     expect![[r#"
-        test.p4:6: E0607 tables of an `OpenFlowBridge` are OpenFlow's: its header actions have one, nothing else has any
+        test.p4:6: E0607 in an `OpenFlowBridge`, OpenFlow provides the tables: only the header actions declare one
     "#]]
     .assert_eq(&try_lower(&two).expect_err("it is refused"));
 }

@@ -219,7 +219,7 @@ fn what_has_no_meaning_is_refused_by_name() {
     let update_in_loop = "for (bit<8> k in 8w0..2) { ck.update(k); } n.n = (bit<8>) ck.get(); b.emit(h);";
     let checksum = "Checksum<bit<16>>(PSA_HashAlgorithm_t.CRC16) ck;";
     expect![[r#"
-        E0603 `update` of a `Checksum` comes again before `clear`
+        E0603 `update` of a `Checksum` may run again before `clear`
     "#]]
     .assert_eq(&Psa { ingress_deparser_locals: checksum, ingress_deparser: update_in_loop, ..Psa::default() }.errors());
 
@@ -241,7 +241,7 @@ fn what_has_no_meaning_is_refused_by_name() {
     let counter = "DirectCounter<bit<32>>(PSA_CounterType_t.PACKETS) d; action a() { d.count(); }
         table t { key = { h.a.x: exact; } actions = { a; } }";
     expect![[r#"
-        E0604 this is called in actions of the table that has the object as `psa_direct_counter`, nowhere else
+        E0604 this may only be called in actions of the table that has the object as `psa_direct_counter`
     "#]]
     .assert_eq(&Psa { ingress_locals: counter, ingress: "t.apply();", ..Psa::default() }.errors());
 }

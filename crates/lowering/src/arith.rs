@@ -52,7 +52,7 @@ impl Lowering<'_> {
                 let (then, other) = (self.read(then), self.read(other));
                 (dst, self.select_val(truth, then, other))
             }
-            other => unreachable!("{other:?} is no arithmetic"),
+            other => unreachable!("{other:?} is not an arithmetic operation"),
         };
         self.write_slot(*dst, &val);
     }

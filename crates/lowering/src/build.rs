@@ -86,7 +86,7 @@ pub(crate) struct Lowering<'a> {
     /// The block that control reaches once a packet's fate is written.
     pub next_packet: Block,
     /// The current operation: its stage's position, its block, and its index in the block.
-    pub spot: (usize, ir::BlockId, usize),
+    pub current: (usize, ir::BlockId, usize),
     /// Source position of the current instruction, for messages.
     pub span: base::Span,
     /// The stack slot that holds the slots kept in memory.
@@ -316,7 +316,7 @@ impl Lowering<'_> {
 
     /// Branches to `body`, which ends its own block, if a condition holds, and continues otherwise. The branch to
     /// `body` is marked cold.
-    pub fn leave_if(&mut self, truth: Value, body: impl FnOnce(&mut Self)) {
+    pub fn branch_cold_if(&mut self, truth: Value, body: impl FnOnce(&mut Self)) {
         let (leave, stay) = (self.new_block(), self.new_block());
         self.end(Terminator::Branch(truth, Edge::cold(leave), Edge::new(stay, Vec::new())));
         self.switch_to(leave);

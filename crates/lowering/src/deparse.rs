@@ -114,7 +114,7 @@ impl Lowering<'_> {
     /// Drops the packet ([`FateCode::NoRoom`]) if `total` exceeds [`ir::EMITTED_BYTES_MAX`].
     fn refuse_above(&mut self, total: Value) {
         let over = self.compare_imm(Condition::Ugt, total, ir::EMITTED_BYTES_MAX.into());
-        self.leave_if(over, |l| l.finish_packet(FateCode::NoRoom, 0));
+        self.branch_cold_if(over, |l| l.finish_packet(FateCode::NoRoom, 0));
     }
 
     /// Ends a stage. For a deparser, writes the headers in front of the payload.
@@ -163,7 +163,7 @@ impl Lowering<'_> {
         let (need, id) = (self.half(grow), self.calls.make_headroom());
         let done = self.call(id, vec![self.ctx, self.packet, need]).expect("the call has a result");
         let refused = self.compare_imm(Condition::Eq, done, 0);
-        self.leave_if(refused, |l| l.finish_packet(FateCode::NoRoom, 0));
+        self.branch_cold_if(refused, |l| l.finish_packet(FateCode::NoRoom, 0));
         let data = self.load_desc(offset_of!(PacketDesc, data), 8);
         self.write_var(self.vars.data, data);
         self.jump(enough, Vec::new());

@@ -83,7 +83,7 @@ impl<'a> Lowering<'a> {
             block: start,
             constants: HashMap::new(),
             next_packet: start,
-            spot: (0, Stage::START, 0),
+            current: (0, Stage::START, 0),
             span: base::Span::default(),
             frame,
             buffers: [None; 5],
@@ -175,7 +175,7 @@ impl<'a> Lowering<'a> {
         {
             self.write_var(var, value);
         }
-        self.hold_nothing();
+        self.init_locks();
         let record = match self.entry.kind {
             EntryKind::Ingress => None,
             _ => Some(self.load_desc(offset_of!(PacketDesc, record), 8)),
@@ -251,10 +251,10 @@ impl<'a> Lowering<'a> {
                 true => self.switch_to_open(blocks[&id]),
                 false => self.switch_to(blocks[&id]),
             }
-            self.spot = (position, id, 0);
+            self.current = (position, id, 0);
             self.release_at_start();
             for (i, inst) in code.insts.iter().enumerate() {
-                (self.spot, self.span) = ((position, id, i), inst.span);
+                (self.current, self.span) = ((position, id, i), inst.span);
                 self.op(inst)?;
             }
             self.terminator(stage.kind, &code.term, &blocks, &mut end)?;
@@ -276,7 +276,7 @@ impl<'a> Lowering<'a> {
         let spent = self.add_imm(spent, steps.into());
         self.write_var(self.vars.spent, spent);
         let over = self.compare_imm(Condition::Ugt, spent, ir::STEPS_MAX);
-        self.leave_if(over, |l| l.finish_packet(FateCode::Endless, 0));
+        self.branch_cold_if(over, |l| l.finish_packet(FateCode::Endless, 0));
     }
 
     fn terminator(
@@ -350,10 +350,10 @@ impl<'a> Lowering<'a> {
         self.jump(default, Vec::new());
     }
 
-    /// Adds the steps that the packet has spent beyond [`ir::cost::SPARED_STEPS`] to the batch's sum.
+    /// Adds the steps that the packet has spent beyond [`ir::cost::FREE_STEPS`] to the batch's sum.
     fn add_spent(&mut self) {
         let (batch, at) = (self.function.params()[1], offset_of!(Batch, spent) as u32);
-        let (spent, spared) = (self.read_var(self.vars.spent), self.word(ir::cost::SPARED_STEPS));
+        let (spent, spared) = (self.read_var(self.vars.spent), self.word(ir::cost::FREE_STEPS));
         let is_more = self.compare(Condition::Ugt, spent, spared);
         let counted = self.select(is_more, spent, spared);
         let counted = self.bin(mir::Binary::Sub, counted, spared);

@@ -8,7 +8,7 @@ use mir::{Binary, Condition, Region, Type, Value};
 impl Lowering<'_> {
     pub fn hash(&mut self, op: &IrOp) {
         let IrOp::Hash { algorithm, dst, base, max, data, varbits, payload } = op else {
-            unreachable!("{op:?} is no hash")
+            unreachable!("{op:?} is not a hash")
         };
         let hash = self.hash_value(*algorithm, data, varbits, *payload);
         let hash = match max {

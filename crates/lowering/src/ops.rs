@@ -62,7 +62,7 @@ impl Lowering<'_> {
             Op::MeterDirect { meter, dst, hit, entry, before, bytes } => {
                 self.meter_direct(*meter, *dst, (hit, *entry), (before.as_ref(), bytes.as_ref()))?;
             }
-            Op::RegisterRead { register, dst, index } => self.register_read(*register, *dst, index)?,
+            Op::RegisterRead { register, dst, index, .. } => self.register_read(*register, *dst, index)?,
             Op::RegisterWrite { register, index, src } => self.register_write(*register, index, src)?,
             Op::Hash { .. } => self.hash(op),
             Op::Random { dst, low, high } => self.random(*dst, low, high)?,

@@ -13,7 +13,7 @@ use mir::{Access, Address, Binary, Condition, Op, Region, Type, Value};
 
 impl Lowering<'_> {
     /// Initialises the lock variables: a packet starts without locks.
-    pub fn hold_nothing(&mut self) {
+    pub fn init_locks(&mut self) {
         for var in self.locks.held.values().copied().collect::<Vec<Var>>() {
             let none = self.word(0);
             self.write_var(var, none);
@@ -22,7 +22,7 @@ impl Lowering<'_> {
 
     /// Before an access of a register: acquires the lock of the cell at address `cell`, unless the packet holds it.
     fn acquire(&mut self, register: ExternId, cell: Value, width: u32) -> Result<(), Error> {
-        let (position, block, inst) = self.spot;
+        let (position, block, inst) = self.current;
         let Some(acquire) = self.locks.acquisitions.at(position, block, inst) else { return Ok(()) };
         let rank = lock_rank(self.bindings, register);
         let Some(&held) = rank.and_then(|rank| self.locks.held.get(&rank)) else { return Ok(()) };
@@ -63,14 +63,14 @@ impl Lowering<'_> {
     /// At the start of a block from which no access is reachable any more, behind one from which some were: releases
     /// all locks.
     pub fn release_at_start(&mut self) {
-        if self.locks.last.contains(&(self.spot.0, self.spot.1)) {
+        if self.locks.last.contains(&(self.current.0, self.current.1)) {
             self.release();
         }
     }
 
     /// When the packet gets its fate: releases all locks, unless the start of a block has done so.
     pub fn release_at_end(&mut self) {
-        if self.locks.acquisitions.is_growing(self.spot.0, self.spot.1) {
+        if self.locks.acquisitions.is_growing(self.current.0, self.current.1) {
             self.release();
         }
     }

@@ -95,7 +95,7 @@ impl Ssa {
     pub fn read(&mut self, function: &mut Function, block: Block, var: Var) -> Value {
         if self.definitions.len() > self.definitions_max {
             let ty = self.types[var.0 as usize];
-            let any = *self.over.get_or_insert_with(|| anything(function));
+            let any = *self.over.get_or_insert_with(|| placeholders(function));
             return any[usize::from(ty == Type::I128)];
         }
         let mut passed = Vec::new();
@@ -139,11 +139,11 @@ impl Ssa {
 }
 
 /// An arbitrary value of each type, defined in the entry block.
-fn anything(function: &mut Function) -> [Value; 2] {
+fn placeholders(function: &mut Function) -> [Value; 2] {
     let entry = function.entry();
     [Type::I64, Type::I128].map(|ty| {
         let value = function.add_value(ty);
-        let inst = mir::Instruction { op: mir::Op::Const(0), result: Some(value), place: None };
+        let inst = mir::Instruction { op: mir::Op::Const(0), result: Some(value), location: None };
         function.block_mut(entry).insts.insert(0, inst);
         value
     })

@@ -278,26 +278,26 @@ pub struct Builder<'f> {
     /// The current block.
     pub block: Block,
     /// The source location of further instructions.
-    pub place: Option<u32>,
+    pub location: Option<u32>,
 }
 
 impl<'f> Builder<'f> {
     /// Positions a builder at the end of a block.
     pub fn at(function: &'f mut Function, block: Block) -> Builder<'f> {
-        Builder { function, block, place: None }
+        Builder { function, block, location: None }
     }
 
     /// Adds an instruction with a result.
     pub fn value(&mut self, ty: Type, op: Op) -> Value {
         let value = self.function.add_value(ty);
-        let inst = Instruction { op, result: Some(value), place: self.place };
+        let inst = Instruction { op, result: Some(value), location: self.location };
         self.function.block_mut(self.block).insts.push(inst);
         value
     }
 
     /// Adds an instruction without a result.
     pub fn effect(&mut self, op: Op) {
-        let inst = Instruction { op, result: None, place: self.place };
+        let inst = Instruction { op, result: None, location: self.location };
         self.function.block_mut(self.block).insts.push(inst);
     }
 

@@ -198,9 +198,9 @@ impl<'r> Generator<'r> {
 
     /// Defines a value that later operations may use.
     fn define(&mut self, ty: Type, op: Op) -> Value {
-        let place = self.random.one_in(10).then(|| self.random.below(100) as u32);
+        let location = self.random.one_in(10).then(|| self.random.below(100) as u32);
         let mut build = self.build();
-        build.place = place;
+        build.location = location;
         let value = build.value(ty, op);
         self.pools[Type::INTEGERS.iter().position(|other| *other == ty).expect("an integer")].push(value);
         value
@@ -287,7 +287,7 @@ impl<'r> Generator<'r> {
     }
 
     /// An address in a region with `bytes` bytes after it, and the regions that the access names. Aligned if `aligned`.
-    fn place(&mut self, bytes: u64, aligned: bool, is_written: bool) -> (Address, Regions) {
+    fn address(&mut self, bytes: u64, aligned: bool, is_written: bool) -> (Address, Regions) {
         let offset_of = |random: &mut Random, room: u64| {
             let offset = random.below(room - bytes + 1);
             if aligned { offset / bytes * bytes } else { offset }
@@ -356,7 +356,7 @@ impl<'r> Generator<'r> {
                 let (ty, access, address) = match again {
                     true => *self.random.pick(&self.accesses),
                     false => {
-                        let (address, regions) = self.place(bytes.into(), false, false);
+                        let (address, regions) = self.address(bytes.into(), false, false);
                         (ty, self.access(regions, bytes), address)
                     }
                 };
@@ -375,7 +375,7 @@ impl<'r> Generator<'r> {
                         (ty, Access { bytes, ..access }, self.beside(address, bytes))
                     }
                     false => {
-                        let (address, regions) = self.place(bytes.into(), false, true);
+                        let (address, regions) = self.address(bytes.into(), false, true);
                         (ty, self.access(regions, bytes), address)
                     }
                 };
@@ -385,7 +385,7 @@ impl<'r> Generator<'r> {
             }
             8 => {
                 let ty = *self.random.pick(&Type::INTEGERS[1..5]);
-                let (address, regions) = self.place(u64::from(ty.bits()) / 8, true, true);
+                let (address, regions) = self.address(u64::from(ty.bits()) / 8, true, true);
                 if self.random.one_in(4) {
                     let value = self.value(ty);
                     self.build().effect(Op::Release(regions, address, value));
@@ -406,7 +406,7 @@ impl<'r> Generator<'r> {
                 self.build().effect(Op::Count(Address { base, offset }, value));
             }
             _ => {
-                let (address, _) = self.place(1, false, false);
+                let (address, _) = self.address(1, false, false);
                 let write = self.random.one_in(2);
                 self.build().effect(Op::Prefetch(address, write));
             }

@@ -51,7 +51,10 @@ pub(crate) fn lex(text: &str) -> Result<Vec<(u32, Token)>, ParseError> {
                     match chars.peek() {
                         Some('"') => {
                             chars.next();
-                            Token::Name(quoted(&mut chars).ok_or_else(|| error("a name without end".to_string()))?)
+                            Token::Name(
+                                quoted(&mut chars)
+                                    .ok_or_else(|| error("a name without its closing quote".to_string()))?,
+                            )
                         }
                         _ => Token::Name(word(&mut chars)),
                     }
@@ -62,7 +65,7 @@ pub(crate) fn lex(text: &str) -> Result<Vec<(u32, Token)>, ParseError> {
                         Some(digits) => u128::from_str_radix(digits, 16),
                         None => digits.parse(),
                     };
-                    Token::Number(number.map_err(|_| error(format!("`{digits}` is no number of up to 128 bits")))?)
+                    Token::Number(number.map_err(|_| error(format!("`{digits}` is not a number of up to 128 bits")))?)
                 }
                 c if c.is_ascii_alphabetic() => Token::Word(word(&mut chars)),
                 c => return Err(error(format!("`{c}` has no meaning"))),

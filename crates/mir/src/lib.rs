@@ -155,4 +155,4 @@ pub use op::*;
 pub use parse::parse;
 pub use print::{print, print_function, print_instruction};
 pub use types::*;
-pub use verify::{Complaint, KEY_WORDS_MAX, RUNTIME_PARAMS_MAX, STACK_BYTES_MAX, verify, verify_function};
+pub use verify::{KEY_WORDS_MAX, RUNTIME_PARAMS_MAX, STACK_BYTES_MAX, Violation, verify, verify_function};

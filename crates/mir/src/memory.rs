@@ -36,7 +36,7 @@ pub enum Fault {
     #[error("more than {0} functions are active")]
     Depth(usize),
     /// An [`Unreachable`](crate::op::Terminator::Unreachable) terminator was reached, in this function.
-    #[error("function `{0}` reached what it says is unreachable")]
+    #[error("function `{0}` reached an `unreachable` terminator")]
     Unreachable(String),
     /// The host cannot do what was requested; the reason.
     #[error("{0}")]

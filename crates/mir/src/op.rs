@@ -269,7 +269,7 @@ pub struct Instruction {
     /// The value that it defines.
     pub result: Option<Value>,
     /// Its source location, in the numbering of the function's producer.
-    pub place: Option<u32>,
+    pub location: Option<u32>,
 }
 
 /// A control-flow edge.

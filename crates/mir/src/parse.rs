@@ -139,7 +139,7 @@ impl Parser<'_> {
     }
 
     fn name(&mut self) -> Result<String> {
-        let Some(Token::Name(name)) = self.peek() else { return self.expected("a name behind `@`") };
+        let Some(Token::Name(name)) = self.peek() else { return self.expected("a name after `@`") };
         let name = name.clone();
         self.at += 1;
         Ok(name)
@@ -191,7 +191,7 @@ impl Parser<'_> {
         match integer(name) {
             Some(ty) => Ok(ty),
             None => {
-                self.error(format!("`{name}` is no type; there are i1, i8, i16, i32, i64, i128 and `probe @TABLE`"))
+                self.error(format!("`{name}` is not a type; there are i1, i8, i16, i32, i64, i128 and `probe @TABLE`"))
             }
         }
     }

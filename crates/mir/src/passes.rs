@@ -77,19 +77,19 @@ pub fn run_pass(module: &mut Module, name: &str) -> bool {
 }
 
 fn run_on(module: &mut Module, number: usize, pass: &Pass) -> bool {
-    check(module, &module.functions[number], pass, "ahead of");
+    check(module, &module.functions[number], pass, "before");
     // A copy stays in the module, so that recursive calls find the function's declaration.
     let mut function = module.functions[number].clone();
     let changed = (pass.run)(module, &mut function);
-    check(module, &function, pass, "behind");
+    check(module, &function, pass, "after");
     module.functions[number] = function;
     changed
 }
 
 fn check(module: &Module, function: &Function, pass: &Pass, when: &str) {
     if cfg!(debug_assertions) {
-        let complaints = verify_function(module, function);
+        let violations = verify_function(module, function);
         let name = pass.name;
-        assert!(complaints.is_empty(), "{when} {name}: {}\n{}", complaints[0], crate::print_function(module, function));
+        assert!(violations.is_empty(), "{when} {name}: {}\n{}", violations[0], crate::print_function(module, function));
     }
 }

@@ -292,8 +292,8 @@ impl Display for Line<'_> {
             write!(f, "{} = ", self.names.value(result))?;
         }
         self.op(f)?;
-        match self.inst.place {
-            Some(place) => write!(f, " #{place}"),
+        match self.inst.location {
+            Some(location) => write!(f, " #{location}"),
             None => Ok(()),
         }
     }

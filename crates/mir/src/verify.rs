@@ -26,18 +26,18 @@ pub const KEY_WORDS_MAX: u32 = 4096;
 
 /// A violation of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Complaint {
+pub struct Violation {
     /// The function's name; empty if the violation is about the module.
     pub function: String,
     /// The block and the instruction's text; `None` if the violation is about the whole function.
-    pub place: Option<(Block, String)>,
+    pub location: Option<(Block, String)>,
     /// What is wrong.
     pub message: String,
 }
 
-impl fmt::Display for Complaint {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.place, self.function.as_str()) {
+        match (&self.location, self.function.as_str()) {
             (Some((block, inst)), function) => write!(f, "{function}, {block}, `{inst}`: {}", self.message),
             (None, "") => f.write_str(&self.message),
             (None, function) => write!(f, "{function}: {}", self.message),
@@ -46,9 +46,9 @@ impl fmt::Display for Complaint {
 }
 
 /// Checks a module. Returns no violations if it is well-formed.
-pub fn verify(module: &Module) -> Vec<Complaint> {
-    let mut complaints = Vec::new();
-    let mut about = |message: String| complaints.push(Complaint { function: String::new(), place: None, message });
+pub fn verify(module: &Module) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let mut about = |message: String| violations.push(Violation { function: String::new(), location: None, message });
     fn twice<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
         let mut seen = HashSet::new();
         names.into_iter().find(|name| !seen.insert(*name))
@@ -79,27 +79,27 @@ pub fn verify(module: &Module) -> Vec<Complaint> {
         }
     }
     for function in &module.functions {
-        complaints.extend(verify_function(module, function));
+        violations.extend(verify_function(module, function));
     }
-    complaints
+    violations
 }
 
 /// Checks a function of a module.
-pub fn verify_function(module: &Module, function: &Function) -> Vec<Complaint> {
-    let mut verifier = Verifier { module, function, complaints: Vec::new(), place: None };
+pub fn verify_function(module: &Module, function: &Function) -> Vec<Violation> {
+    let mut verifier = Verifier { module, function, violations: Vec::new(), location: None };
     if verifier.shape() {
         verifier.definitions();
         verifier.blocks();
     }
-    verifier.complaints
+    verifier.violations
 }
 
 struct Verifier<'m> {
     module: &'m Module,
     function: &'m Function,
-    complaints: Vec<Complaint>,
+    violations: Vec<Violation>,
     /// The current block, and the current position in it.
-    place: Option<(Block, At<'m>)>,
+    location: Option<(Block, At<'m>)>,
 }
 
 #[derive(Clone, Copy)]
@@ -110,8 +110,8 @@ enum At<'m> {
 }
 
 impl<'m> Verifier<'m> {
-    fn complain(&mut self, message: impl Into<String>) {
-        let place = self.place.map(|(block, at)| {
+    fn report(&mut self, message: impl Into<String>) {
+        let location = self.location.map(|(block, at)| {
             let text = match at {
                 At::Start => "parameters".to_string(),
                 At::Inst(inst) => print_instruction(self.module, self.function, inst),
@@ -119,12 +119,12 @@ impl<'m> Verifier<'m> {
             };
             (block, text)
         });
-        self.complaints.push(Complaint { function: self.function.name.clone(), place, message: message.into() });
+        self.violations.push(Violation { function: self.function.name.clone(), location, message: message.into() });
     }
 
     fn check(&mut self, holds: bool, message: impl FnOnce() -> String) {
         if !holds {
-            self.complain(message());
+            self.report(message());
         }
     }
 
@@ -132,31 +132,31 @@ impl<'m> Verifier<'m> {
     fn shape(&mut self) -> bool {
         let function = self.function;
         if function.layout.is_empty() {
-            self.complain("has no block");
+            self.report("has no block");
             return false;
         }
         let mut is_placed = vec![false; function.blocks.len()];
         for block in &function.layout {
             match is_placed.get_mut(block.index()) {
                 Some(placed) if !*placed => *placed = true,
-                _ => self.complain(format!("the layout has {block} twice, or there is no such block")),
+                _ => self.report(format!("the layout has {block} twice, or there is no such block")),
             }
         }
-        if !self.complaints.is_empty() {
+        if !self.violations.is_empty() {
             return false;
         }
         let values = function.values.len();
         for &block in &function.layout {
             let data = function.block(block);
-            self.place = Some((block, At::Start));
+            self.location = Some((block, At::Start));
             self.check(data.params.iter().all(|param| param.index() < values), || "a value without a type".to_string());
             for inst in &data.insts {
-                self.place = Some((block, At::Inst(inst)));
+                self.location = Some((block, At::Inst(inst)));
                 let mut is_known = inst.result.is_none_or(|result| result.index() < values);
                 inst.op.operands(|value| is_known &= value.index() < values);
                 self.check(is_known, || "a value without a type".to_string());
             }
-            self.place = Some((block, At::End));
+            self.location = Some((block, At::End));
             let mut is_known = true;
             data.terminator.operands(|value| is_known &= value.index() < values);
             self.check(is_known, || "a value without a type".to_string());
@@ -165,10 +165,10 @@ impl<'m> Verifier<'m> {
                 self.check(is_placed, || format!("{} is not in the layout", edge.block));
             }
         }
-        self.place = None;
+        self.location = None;
         let is_table = |ty: &Type| !matches!(ty, Type::Probe(table) if table.index() >= self.module.tables.len());
         let known = function.values.iter().chain(&function.result).all(is_table);
-        self.check(known, || "a probe of a table that is not there".to_string());
+        self.check(known, || "a probe of a table that does not exist".to_string());
         let bytes: u64 = function.slots.iter().map(|slot| u64::from(slot.bytes)).sum();
         self.check(bytes <= STACK_BYTES_MAX.into(), || {
             format!("{bytes} bytes of stack slots, above {STACK_BYTES_MAX}")
@@ -177,7 +177,7 @@ impl<'m> Verifier<'m> {
         self.check(aligned, || "a slot's alignment is a power of two of up to 64".to_string());
         let constant = function.effects.writes.meets(Regions::CONSTANT);
         self.check(!constant, || format!("writes to {}", Regions::CONSTANT));
-        self.complaints.is_empty()
+        self.violations.is_empty()
     }
 
     /// Checks that each value has one definition, which dominates its uses.
@@ -186,7 +186,7 @@ impl<'m> Verifier<'m> {
         let mut is_defined = vec![false; function.values.len()];
         for &block in &function.layout {
             let data = function.block(block);
-            self.place = Some((block, At::Start));
+            self.location = Some((block, At::Start));
             let results = data.insts.iter().filter_map(|inst| inst.result);
             for value in data.params.iter().copied().chain(results) {
                 let again = std::mem::replace(&mut is_defined[value.index()], true);
@@ -197,7 +197,7 @@ impl<'m> Verifier<'m> {
         let cfg = Cfg::new(function);
         let dominators = Dominators::new(function, &cfg);
         let (entry, module) = (function.entry(), self.module);
-        self.place = Some((entry, At::Start));
+        self.location = Some((entry, At::Start));
         self.check(cfg.predecessors(entry).is_empty(), || "an edge leads to the entry".to_string());
         // Whether a value's definition dominates an instruction of a block.
         let is_there = |value: Value, block: Block, at: usize| match definitions[value.index()] {
@@ -212,26 +212,26 @@ impl<'m> Verifier<'m> {
         for &block in cfg.reverse_postorder() {
             let data = function.block(block);
             for (i, inst) in data.insts.iter().enumerate() {
-                self.place = Some((block, At::Inst(inst)));
+                self.location = Some((block, At::Inst(inst)));
                 inst.op.operands(|value| {
                     self.check(is_there(value, block, i), || format!("{value} is not defined on all paths to here"));
                 });
                 let effects = inst.op.effects(|callee| module.effects_of(callee));
                 (reads, writes, ends) = (reads | effects.reads, writes | effects.writes, ends | effects.ends);
             }
-            self.place = Some((block, At::End));
+            self.location = Some((block, At::End));
             data.terminator.operands(|value| {
                 let there = is_there(value, block, data.insts.len());
                 self.check(there, || format!("{value} is not defined on all paths to here"));
             });
         }
-        self.place = None;
+        self.location = None;
         let own = Regions::from(Region::Stack) | Regions::CONSTANT;
         let Effects { reads: may_read, writes: may_write, ends: may_end } = function.effects;
         let (read, written) = (reads.without(own | may_read), writes.without(own | may_write));
-        self.check(read.is_empty(), || format!("reads {read}, which its effects do not say"));
-        self.check(written.is_empty(), || format!("writes {written}, which its effects do not say"));
-        self.check(may_end || !ends, || "may end the packet, which its effects do not say".to_string());
+        self.check(read.is_empty(), || format!("reads {read}, which its effects do not declare"));
+        self.check(written.is_empty(), || format!("writes {written}, which its effects do not declare"));
+        self.check(may_end || !ends, || "may end the packet, which its effects do not declare".to_string());
     }
 
     fn blocks(&mut self) {
@@ -239,13 +239,13 @@ impl<'m> Verifier<'m> {
         for &block in &function.layout {
             let data = function.block(block);
             for inst in &data.insts {
-                self.place = Some((block, At::Inst(inst)));
+                self.location = Some((block, At::Inst(inst)));
                 self.instruction(inst);
             }
-            self.place = Some((block, At::End));
+            self.location = Some((block, At::End));
             self.terminator(&data.terminator);
         }
-        self.place = None;
+        self.location = None;
     }
 
     fn ty(&self, value: Value) -> Type {
@@ -259,7 +259,7 @@ impl<'m> Verifier<'m> {
 
     fn integer(&mut self, value: Value) {
         let found = self.ty(value);
-        self.check(found.is_integer(), || format!("{value} is of type {found}, which is no integer"));
+        self.check(found.is_integer(), || format!("{value} is of type {found}, which is not an integer"));
     }
 
     fn address(&mut self, address: Address) {
@@ -295,8 +295,8 @@ impl<'m> Verifier<'m> {
         let expected = self.operation(&inst.op, result);
         match (result, expected) {
             (Some(found), Some(ty)) => self.check(found == ty, || format!("the result is of type {found}, not {ty}")),
-            (None, Some(ty)) => self.complain(format!("has no name for its result of type {ty}")),
-            (Some(_), None) => self.complain("has no result"),
+            (None, Some(ty)) => self.report(format!("has no name for its result of type {ty}")),
+            (Some(_), None) => self.report("has no result"),
             (None, None) => {}
         }
     }
@@ -380,7 +380,7 @@ impl<'m> Verifier<'m> {
                         let fits = (0..=i64::from(slot.bytes)).contains(&i64::from(*offset));
                         self.check(fits, || format!("{offset} is outside of the slot's {} bytes", slot.bytes));
                     }
-                    None => self.complain(format!("there is no slot {slot}")),
+                    None => self.report(format!("there is no slot {slot}")),
                 }
                 Some(Type::I64)
             }
@@ -427,14 +427,14 @@ impl<'m> Verifier<'m> {
                         let params = vec![Type::I64; found.words as usize];
                         self.args(words, &params, &format!("a key of table `{}`", found.name));
                     }
-                    None => self.complain(format!("there is no table {}", table.0)),
+                    None => self.report(format!("there is no table {}", table.0)),
                 }
                 Some(Type::Probe(*table))
             }
             Op::ProbeTake(probe) => {
                 let found = self.ty(*probe);
                 let is_probe = matches!(found, Type::Probe(_));
-                self.check(is_probe, || format!("{probe} is of type {found}, which is no probe"));
+                self.check(is_probe, || format!("{probe} is of type {found}, which is not a probe"));
                 Some(Type::I64)
             }
             Op::Call(callee, args) => self.call(*callee, args),
@@ -444,7 +444,7 @@ impl<'m> Verifier<'m> {
 
     /// The result of the current instruction.
     fn result_value(&self) -> Option<Value> {
-        match self.place {
+        match self.location {
             Some((_, At::Inst(inst))) => inst.result,
             _ => None,
         }
@@ -465,7 +465,7 @@ impl<'m> Verifier<'m> {
                     runtime.result
                 }
                 None => {
-                    self.complain(format!("the runtime has no function {}", id.0));
+                    self.report(format!("the runtime has no function {}", id.0));
                     None
                 }
             },
@@ -476,7 +476,7 @@ impl<'m> Verifier<'m> {
                     function.result
                 }
                 _ => {
-                    self.complain(format!("there is no function {}", id.0));
+                    self.report(format!("there is no function {}", id.0));
                     None
                 }
             },

@@ -10,8 +10,8 @@ const NUMBERS: [[u64; 2]; 3] = [[0, 0], [1, u64::MAX], [0x1234_5678_9abc_def0, 7
 
 #[track_caller]
 fn same(seed: u64, before: &Module, after: &Module, what: &str) {
-    let complaints = verify(after);
-    assert!(complaints.is_empty(), "seed {seed}, {what}: {}\n{before}\n{after}", complaints[0]);
+    let violations = verify(after);
+    assert!(violations.is_empty(), "seed {seed}, {what}: {}\n{before}\n{after}", violations[0]);
     for (i, numbers) in NUMBERS.into_iter().enumerate() {
         let arena = arena(seed.wrapping_add(i as u64));
         let (expected, found) = (run(before, numbers, arena.clone()), run(after, numbers, arena));

@@ -10,8 +10,8 @@ use std::path::Path;
 /// Runs passes on a module's text and returns the text of its functions.
 fn run(passes: &[&str], text: &str, title: &str) -> String {
     let mut module = mir::parse(text).unwrap_or_else(|e| panic!("{title}: {e}"));
-    let complaints = mir::verify(&module);
-    assert!(complaints.is_empty(), "{title}: {}", complaints[0]);
+    let violations = mir::verify(&module);
+    assert!(violations.is_empty(), "{title}: {}", violations[0]);
     for pass in passes {
         assert!(run_pass(&mut module, pass), "there is no pass `{pass}`");
     }

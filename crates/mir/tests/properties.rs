@@ -6,15 +6,15 @@ use mir::{Module, parse, print, verify};
 use random::Random;
 use support::{arena, generated, run};
 
-fn complaints(module: &Module) -> String {
-    verify(module).iter().map(|complaint| format!("{complaint}\n")).collect()
+fn violations(module: &Module) -> String {
+    verify(module).iter().map(|violation| format!("{violation}\n")).collect()
 }
 
 #[test]
 fn generated_modules_are_well_formed() {
     for (seed, module) in generated(0..1500) {
-        let complaints = complaints(&module);
-        assert!(complaints.is_empty(), "seed {seed}: {complaints}{module}");
+        let violations = violations(&module);
+        assert!(violations.is_empty(), "seed {seed}: {violations}{module}");
     }
 }
 
@@ -24,7 +24,7 @@ fn what_is_printed_is_read_as_the_same() {
         let text = print(&module);
         let again = parse(&text).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}"));
         assert_eq!(print(&again), text, "seed {seed}");
-        assert_eq!(complaints(&again), "", "seed {seed}");
+        assert_eq!(violations(&again), "", "seed {seed}");
         for numbers in [[1, 2], [u64::MAX, 1 << 40]] {
             assert_eq!(run(&module, numbers, arena(seed)), run(&again, numbers, arena(seed)), "seed {seed}\n{text}");
         }

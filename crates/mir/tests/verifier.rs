@@ -23,8 +23,8 @@ b0(v0: i64, v1: i32, v2: i1):
 #[track_caller]
 fn refused(body: &str, expected: &str) {
     let module = parse(&module(body)).unwrap_or_else(|e| panic!("{e}"));
-    let complaints: Vec<String> = verify(&module).iter().map(|complaint| complaint.to_string()).collect();
-    assert!(complaints.iter().any(|complaint| complaint == expected), "{complaints:#?}");
+    let violations: Vec<String> = verify(&module).iter().map(|violation| violation.to_string()).collect();
+    assert!(violations.iter().any(|violation| violation == expected), "{violations:#?}");
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn types() {
     refused("  v3 = zext.i32 v0\n  return v0", "f, b0, `v3 = zext.i32 v0`: cannot make i32 of i64");
     refused("  v3 = neg.i1 v2\n  return v0", "f, b0, `v3 = neg.i1 v2`: there is no such operation on i1");
     refused("  v3 = const.i8 256\n  return v0", "f, b0, `v3 = const.i8 256`: 0x100 has more bits than i8");
-    refused("  v3 = take v0\n  return v3", "f, b0, `v3 = take v0`: v0 is of type i64, which is no probe");
+    refused("  v3 = take v0\n  return v3", "f, b0, `v3 = take v0`: v0 is of type i64, which is not a probe");
     refused("  return v1", "f, b0, `terminator`: returns i32, not i64");
     refused("  return", "f, b0, `terminator`: returns nothing, not i64");
     refused("  branch v0, b1, b1\nb1:\n  return v0", "f, b0, `terminator`: v0 is of type i64, not i1");
@@ -109,10 +109,10 @@ fn memory() {
 fn effects_cover_what_a_function_does() {
     let text = "function @f reads frame {\nb0(v0: i64):\n  v1 = load.i8 le1 frame|value v0\n  store le1 record v0, v1\n  return\n}\n";
     let module = parse(text).unwrap_or_else(|e| panic!("{e}"));
-    let complaints: Vec<String> = verify(&module).iter().map(|complaint| complaint.to_string()).collect();
+    let violations: Vec<String> = verify(&module).iter().map(|violation| violation.to_string()).collect();
     assert_eq!(
-        complaints,
-        ["f: reads value, which its effects do not say", "f: writes record, which its effects do not say"]
+        violations,
+        ["f: reads value, which its effects do not declare", "f: writes record, which its effects do not declare"]
     );
 }
 

@@ -36,12 +36,12 @@ pub struct Assumed {
 }
 
 /// Passes that would break the guarantees.
-const LEFT_OUT: [&str; 2] = ["compact_slots", "dead_tables"];
+const EXCLUDED_PASSES: [&str; 2] = ["compact_slots", "dead_tables"];
 
 /// The options without the passes that break the guarantees.
 pub(crate) fn keeping(options: &Options) -> Options {
     let mut kept = options.clone();
-    kept.disabled.extend(LEFT_OUT.map(str::to_string));
+    kept.disabled.extend(EXCLUDED_PASSES.map(str::to_string));
     kept
 }
 
@@ -172,7 +172,7 @@ b2:
 "#;
 
     #[test]
-    fn nothing_known_changes_nothing() {
+    fn without_assumptions_nothing_changes() {
         let program = ir::parse(PROGRAM, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}"));
         let mut optimised = program.clone();
         optimise(&mut optimised, &keeping(&Options::default()));

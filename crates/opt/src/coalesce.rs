@@ -48,8 +48,8 @@ fn coalesce(program: &Program, block: &mut Block, once: &[bool]) -> bool {
     // Position of the last instruction that reads or writes a slot, and of the one that writes a temporary.
     let mut touched: HashMap<SlotId, usize> = HashMap::new();
     let mut written: HashMap<SlotId, usize> = HashMap::new();
-    let mut gone = vec![false; block.insts.len()];
-    for (i, is_gone) in gone.iter_mut().enumerate() {
+    let mut removed_insts = vec![false; block.insts.len()];
+    for (i, is_removed) in removed_insts.iter_mut().enumerate() {
         let source = match &block.insts[i].op {
             Op::Mov { dst, src: Operand::Slot(t) } if once[t.index()] && dst != t => Some((*dst, *t)),
             _ => None,
@@ -59,7 +59,7 @@ fn coalesce(program: &Program, block: &mut Block, once: &[bool]) -> bool {
             && touched.get(&dst).is_none_or(|last| *last <= at)
             && set_dst(&mut block.insts[at].op, dst)
         {
-            *is_gone = true;
+            *is_removed = true;
             touched.insert(dst, at);
             if once[dst.index()] {
                 written.insert(dst, at);
@@ -77,9 +77,9 @@ fn coalesce(program: &Program, block: &mut Block, once: &[bool]) -> bool {
             }
         });
     }
-    let mut keep = gone.iter().map(|gone| !gone);
+    let mut keep = removed_insts.iter().map(|is_removed| !is_removed);
     block.insts.retain(|_| keep.next() == Some(true));
-    gone.contains(&true)
+    removed_insts.contains(&true)
 }
 
 /// Changes where an operation writes to; false if it cannot be changed.

@@ -95,7 +95,7 @@ struct Solver<'a> {
     /// For each value, the nodes that read it before they define it themselves.
     readers: Vec<Vec<NodeId>>,
     /// The worklist: nodes by their positions in reverse post-order.
-    waiting: BTreeSet<usize>,
+    worklist: BTreeSet<usize>,
 }
 
 /// For each value, the nodes to visit again when it changes.
@@ -133,23 +133,23 @@ impl<'a> Solver<'a> {
         let mut executed = vec![false; ssa.graph.nodes.len()];
         executed[ROOT] = true;
         let executed_edges = ssa.graph.preds.iter().map(|p| vec![false; p.len()]).collect();
-        let waiting = BTreeSet::from([ssa.graph.rpo_index[ROOT]]);
-        Solver { program, ssa, known, executed, executed_edges, readers: readers(ssa), waiting }
+        let worklist = BTreeSet::from([ssa.graph.rpo_index[ROOT]]);
+        Solver { program, ssa, known, executed, executed_edges, readers: readers(ssa), worklist }
     }
 
     /// Visits nodes in reverse post-order, and again those that read a changed value. A loop is finished before the
     /// nodes after it, so that consecutive loops do not multiply the work.
     fn solve(&mut self) {
-        while let Some(at) = self.waiting.pop_first() {
+        while let Some(at) = self.worklist.pop_first() {
             self.node(self.ssa.graph.rpo[at]);
         }
     }
 
-    fn learn(&mut self, value: ValueId, known: Known) {
+    fn refine(&mut self, value: ValueId, known: Known) {
         if self.known[value].join(&known) {
             let graph = &self.ssa.graph;
             let readers = self.readers[value].iter().filter(|node| self.executed[**node]);
-            self.waiting.extend(readers.map(|node| graph.rpo_index[*node]));
+            self.worklist.extend(readers.map(|node| graph.rpo_index[*node]));
         }
     }
 
@@ -167,7 +167,7 @@ impl<'a> Solver<'a> {
                     known.join(&self.known[*arg]);
                 }
             }
-            self.learn(phi.value, known);
+            self.refine(phi.value, known);
         }
         let Some(block) = ssa.graph.block(self.program, node) else {
             return self.execute_all(node);
@@ -206,7 +206,7 @@ impl<'a> Solver<'a> {
     fn execute(&mut self, to: NodeId, edge: usize) {
         if !std::mem::replace(&mut self.executed_edges[to][edge], true) {
             self.executed[to] = true;
-            self.waiting.insert(self.ssa.graph.rpo_index[to]);
+            self.worklist.insert(self.ssa.graph.rpo_index[to]);
         }
     }
 
@@ -215,14 +215,14 @@ impl<'a> Solver<'a> {
         match op {
             Op::SetInvalid { .. } => {
                 for write in &values.writes {
-                    self.learn(write.value, Known::Const(Bits::zero(program.width(write.slot))));
+                    self.refine(write.value, Known::Const(Bits::zero(program.width(write.slot))));
                 }
             }
             Op::SetValid { header } | Op::Extract { header, .. } => {
                 let valid = program.headers[header.index()].valid;
                 for write in &values.writes {
                     let known = if write.slot == valid { Known::Const(Bits::from_bool(true)) } else { Known::Varies };
-                    self.learn(write.value, known);
+                    self.refine(write.value, known);
                 }
             }
             Op::Apply { table, hit, action, .. } => {
@@ -232,10 +232,10 @@ impl<'a> Solver<'a> {
                         Some(Some(default)) if write.slot == *action => Known::Const(Bits::new(32, default.into())),
                         _ => Known::Varies,
                     };
-                    self.learn(write.value, known);
+                    self.refine(write.value, known);
                 }
             }
-            Op::Unresolved { .. } => values.writes.iter().for_each(|write| self.learn(write.value, Known::Varies)),
+            Op::Unresolved { .. } => values.writes.iter().for_each(|write| self.refine(write.value, Known::Varies)),
             _ => {
                 let Some(write) = values.writes.first() else { return };
                 let width = program.width(write.slot);
@@ -256,7 +256,7 @@ impl<'a> Solver<'a> {
                         None => Known::Varies,
                     },
                 };
-                self.learn(write.value, known);
+                self.refine(write.value, known);
             }
         }
     }

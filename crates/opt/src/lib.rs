@@ -1,34 +1,36 @@
 //! IR to IR, one pass per file.
 //!
 //! [`optimise`] runs the passes that `pipeline` lists. Every pass keeps the program's behaviour: fate, frame, record,
-//! counters, messages; only time and traces differ. Tables and externs are never renumbered, so state serves the program
-//! before and after; slots are (by `compact_slots`), so records do not. [`assume`] makes of a program one for tables as
-//! they are at a moment.
+//! counters, messages; only time and traces differ. Tables and externs are never renumbered, so state serves the
+//! program before and after; slots are (by `compact_slots`), so records do not. [`assume`] makes of a program one for
+//! tables as they are at a moment.
 
-mod again;
-mod alone;
 mod assume;
+mod branch_facts;
 mod coalesce;
 mod compact_slots;
 mod const_prop;
 mod dead_code;
 mod graph;
-mod known;
+mod ingress_only;
+mod length_checks;
 mod liveness;
 mod multicast_frames;
 mod narrow_lookaheads;
-mod parser_room;
 mod passes;
+mod peeks;
+mod reingress;
 mod simplify;
 mod simplify_cfg;
-mod spare_charges;
+mod small_charges;
 mod ssa;
 mod strip_marks;
 mod unchanged_frames;
 mod unroll_stacks;
 
-pub use alone::ingress_alone;
 pub use assume::{Assumed, assume};
+pub use ingress_only::ingress_only;
 pub use passes::{
     Options, PassReport, Report, optimise, optimise_watched, pass_names, passes, run_const_prop, run_pass, size,
 };
+pub use peeks::{NAME as PEEKS, peeks};

@@ -23,7 +23,7 @@ pub(crate) struct Liveness {
 }
 
 /// The entries at which a packet continues after a replication point (see `ir::ReplicationPoint`).
-fn entries_behind(point: ReplicationPoint) -> &'static [EntryKind] {
+fn entries_after(point: ReplicationPoint) -> &'static [EntryKind] {
     match point {
         ReplicationPoint::IngressEnd => &[EntryKind::Egress, EntryKind::CloneIngress, EntryKind::Reingress],
         ReplicationPoint::EgressEnd => &[EntryKind::Deparse, EntryKind::Egress],
@@ -73,7 +73,7 @@ impl Liveness {
         let mut reads = vec![BitSet::new(0); n];
         let mut writes: Vec<Vec<u32>> = vec![Vec::new(); n];
         // Edges through the engine, from the start of an entry back to the blocks that hand packets over.
-        let mut handed: Vec<Vec<NodeId>> = vec![Vec::new(); n];
+        let mut record_preds: Vec<Vec<NodeId>> = vec![Vec::new(); n];
         for &node in &self.graph.rpo {
             let Some(block) = self.graph.block(program, node) else { continue };
             if let Terminator::Finish(Fate::Again { list: Some(list), .. }) = &block.term {
@@ -97,10 +97,10 @@ impl Liveness {
             writes[node] = defs;
             if let Terminator::Finish(Fate::Replicate(point)) = &block.term {
                 self.live_out[node].union(kept);
-                for kind in entries_behind(*point) {
+                for kind in entries_after(*point) {
                     let first = program.entry(*kind).and_then(|e| e.stages.first());
                     if let Some(to) = first.and_then(|s| self.graph.node(*s, ir::Stage::START)) {
-                        handed[to].push(node);
+                        record_preds[to].push(node);
                     }
                 }
             }
@@ -112,7 +112,7 @@ impl Liveness {
             let mut live_in = self.live_out[node].clone();
             writes[node].iter().for_each(|i| live_in.remove(*i as usize));
             live_in.union(&reads[node]);
-            for from in self.graph.preds[node].iter().chain(&handed[node]) {
+            for from in self.graph.preds[node].iter().chain(&record_preds[node]) {
                 if self.live_out[*from].union(&live_in) && !std::mem::replace(&mut queued[*from], true) {
                     work.push_back(*from);
                 }
@@ -129,7 +129,8 @@ impl Liveness {
         block: &Block,
         mut f: impl FnMut(usize, &Op, bool) -> bool,
     ) {
-        let mut live = LiveHere { between: self.live_out[node].clone(), local: HashSet::new(), number: &self.number };
+        let mut live =
+            BlockLiveness { between: self.live_out[node].clone(), local: HashSet::new(), number: &self.number };
         if let Some(Operand::Slot(s)) = block.term.operand() {
             live.set(*s, true);
         }
@@ -145,14 +146,14 @@ impl Liveness {
 }
 
 /// The live slots at a point within a block.
-struct LiveHere<'a> {
+struct BlockLiveness<'a> {
     between: BitSet,
     /// Live slots without a bit, which are dead at the end of the block.
     local: HashSet<SlotId>,
     number: &'a [Option<u32>],
 }
 
-impl LiveHere<'_> {
+impl BlockLiveness<'_> {
     fn set(&mut self, slot: SlotId, live: bool) {
         match self.number[slot.index()] {
             Some(i) if live => self.between.insert(i as usize),
@@ -177,16 +178,16 @@ fn number_exposed(program: &Program, graph: &Graph) -> Vec<Option<u32>> {
     let mut reads = BitSet::new(program.slots.len());
     for &node in &graph.rpo {
         let Some(block) = graph.block(program, node) else { continue };
-        let mut read_here = Vec::new();
+        let mut read_locally = Vec::new();
         walk_back(program, block, |slot, is_def| {
             if is_def {
                 reads.remove(slot.index());
             } else {
                 reads.insert(slot.index());
-                read_here.push(slot);
+                read_locally.push(slot);
             }
         });
-        for slot in read_here {
+        for slot in read_locally {
             if reads.contains(slot.index()) {
                 exposed.insert(slot.index());
                 reads.remove(slot.index());

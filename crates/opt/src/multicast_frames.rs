@@ -53,7 +53,7 @@ const OF_COPIES: &[Intrinsic] = &[
 ];
 
 /// Other requests that a packet may make at the end of ingress.
-const OTHERS: &[Intrinsic] = &[Intrinsic::CloneFlag, Intrinsic::DropFlag, Intrinsic::ResubmitFlag];
+const OTHER_REQUESTS: &[Intrinsic] = &[Intrinsic::CloneFlag, Intrinsic::DropFlag, Intrinsic::ResubmitFlag];
 
 /// Runs the pass; returns whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
@@ -62,7 +62,7 @@ pub(crate) fn run(program: &mut Program) -> bool {
     for kind in [EntryKind::Ingress, EntryKind::Reingress] {
         let Some((end, last)) = handover(program, kind, group) else { continue };
         // Entries that share the stage also share the new last stage.
-        let to = match ask_no_more(program, end, group) {
+        let to = match bypass_engine(program, end, group) {
             true => send_to_group(program, last, group),
             false => continue,
         };
@@ -81,13 +81,13 @@ pub(crate) fn run(program: &mut Program) -> bool {
 /// treated alike.
 fn handover(program: &Program, kind: EntryKind, group: SlotId) -> Option<(StageId, StageId)> {
     let stages = &program.entry(kind)?.stages;
-    let at = stages.iter().position(|stage| hands_over(program, *stage))?;
+    let at = stages.iter().position(|stage| ends_ingress(program, *stage))?;
     let rest = &stages[at + 1..];
     let last = *rest.last()?;
     rest.iter().all(|stage| is_alike(program, *stage, group)).then_some((stages[at], last))
 }
 
-fn hands_over(program: &Program, stage: StageId) -> bool {
+fn ends_ingress(program: &Program, stage: StageId) -> bool {
     let ends = |block: &Block| block.term == Terminator::Finish(Fate::Replicate(ReplicationPoint::IngressEnd));
     program.stages[stage.index()].blocks.iter().any(ends)
 }
@@ -124,8 +124,8 @@ fn changes_only_the_packet(op: &Op) -> bool {
 
 /// Lets packets that request a group and nothing else continue with the next stage; returns whether any block hands
 /// packets over.
-fn ask_no_more(program: &mut Program, stage: StageId, group: SlotId) -> bool {
-    let others: Vec<SlotId> = OTHERS.iter().filter_map(|which| program.intrinsic(*which)).collect();
+fn bypass_engine(program: &mut Program, stage: StageId, group: SlotId) -> bool {
+    let others: Vec<SlotId> = OTHER_REQUESTS.iter().filter_map(|which| program.intrinsic(*which)).collect();
     let at = stage.index();
     let handing = |block: &Block| block.term == Terminator::Finish(Fate::Replicate(ReplicationPoint::IngressEnd));
     let blocks: Vec<usize> =
@@ -135,9 +135,9 @@ fn ask_no_more(program: &mut Program, stage: StageId, group: SlotId) -> bool {
         // A chain of branches, one per request.
         let engine = push(program, stage, Terminator::Finish(Fate::Replicate(ReplicationPoint::IngressEnd)), span);
         let on = push(program, stage, Terminator::Next, span);
-        let mut first = ask(program, stage, group, (on, engine), span);
+        let mut first = branch_on(program, stage, group, (on, engine), span);
         for slot in &others {
-            first = ask(program, stage, *slot, (engine, first), span);
+            first = branch_on(program, stage, *slot, (engine, first), span);
         }
         program.stages[at].blocks[*block].term = Terminator::Jump(first);
     }
@@ -152,7 +152,7 @@ pub(crate) fn push(program: &mut Program, stage: StageId, term: Terminator, span
 }
 
 /// Adds a block that branches on whether a slot is not zero.
-pub(crate) fn ask(
+pub(crate) fn branch_on(
     program: &mut Program,
     stage: StageId,
     slot: SlotId,

@@ -30,7 +30,7 @@ pub(crate) fn run(program: &mut Program) -> bool {
             for i in 0..program.stages[s].blocks[b].insts.len() {
                 let op = &program.stages[s].blocks[b].insts[i].op;
                 let narrow = narrowed(program, op, &known);
-                let looked_at = match *op {
+                let examined = match *op {
                     Op::Lookahead { dst, offset } if program.width(dst) > WORD => Some((dst, offset)),
                     _ => None,
                 };
@@ -38,7 +38,7 @@ pub(crate) fn run(program: &mut Program) -> bool {
                     known.clear();
                 }
                 op.for_each_def(program, |slot| _ = known.remove(&slot));
-                known.extend(looked_at);
+                known.extend(examined);
                 if let Some(narrow) = narrow {
                     program.stages[s].blocks[b].insts[i].op = narrow;
                     changed = true;

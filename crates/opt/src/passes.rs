@@ -1,17 +1,17 @@
 //! The passes in their order, and what was done by which.
 //!
-//! Each pass is a function from a well-formed program to a well-formed program; the verifier checks that around every one
-//! in debug builds, and where [`Options::verify`] asks for it. A pass can be switched off by name, so that its worth can
-//! be measured. The passes of the loop run again while one of them finds something, a few times at most: what one
-//! leaves behind is often another's work.
+//! Each pass is a function from a well-formed program to a well-formed program; the verifier checks that around every
+//! one in debug builds, and where [`Options::verify`] asks for it. A pass can be switched off by name, so that its
+//! worth can be measured. The passes of the loop run again while one of them finds something, a few times at most: what
+//! one leaves behind is often another's work.
 //!
 //! A new pass is a file with a `run` and a line in [`PASSES`].
 //!
 //! Tests: `tests/files.rs` (each pass alone), `tests/properties.rs` (behaviour is kept).
 
 use crate::{
-    again, coalesce, compact_slots, const_prop, dead_code, multicast_frames, narrow_lookaheads, parser_room, simplify,
-    simplify_cfg, spare_charges, strip_marks, unchanged_frames, unroll_stacks,
+    coalesce, compact_slots, const_prop, dead_code, length_checks, multicast_frames, narrow_lookaheads, reingress,
+    simplify, simplify_cfg, small_charges, strip_marks, unchanged_frames, unroll_stacks,
 };
 use ir::Program;
 use std::collections::HashSet;
@@ -36,29 +36,24 @@ struct Pass {
 
 /// All passes in the order in which they run.
 const PASSES: &[Pass] = &[
+    Pass { name: "strip_marks", about: "remove trace marks", phase: Phase::First, run: strip_marks::run },
     Pass {
-        name: "strip_marks",
-        about: "remove the marks that traces are made of",
+        name: "reingress",
+        about: "write the kept slots of resubmitted and recirculated packets directly into their records",
         phase: Phase::First,
-        run: strip_marks::run,
-    },
-    Pass {
-        name: "again",
-        about: "write what a resubmitted or recirculated packet keeps at once into its record",
-        phase: Phase::First,
-        run: again::run,
+        run: reingress::run,
     },
     Pass {
         name: "unroll_stacks",
-        about: "copy parser loops over header stacks for each element",
+        about: "unroll parser loops over header stacks",
         phase: Phase::First,
         run: unroll_stacks::run,
     },
     Pass {
-        name: "spare_charges",
-        about: "do not count the steps of packets that can spend few only",
+        name: "small_charges",
+        about: "remove step counting where paths are short",
         phase: Phase::First,
-        run: spare_charges::run,
+        run: small_charges::run,
     },
     Pass {
         name: "multicast_frames",
@@ -68,51 +63,56 @@ const PASSES: &[Pass] = &[
     },
     Pass {
         name: "simplify_cfg",
-        about: "fewer and longer blocks: no empty ones, no chains, no paths that cannot be taken",
+        about: "merge blocks, remove empty and unreachable ones",
         phase: Phase::Loop,
         run: simplify_cfg::run,
     },
     Pass {
         name: "const_prop",
-        about: "put known constants and copies where they are read, over all stages and branches",
+        about: "propagate constants and copies across stages and branches",
         phase: Phase::Loop,
         run: const_prop::run,
     },
-    Pass { name: "simplify", about: "cheaper forms of single operations", phase: Phase::Loop, run: simplify::run },
+    Pass {
+        name: "simplify",
+        about: "replace single operations by cheaper ones",
+        phase: Phase::Loop,
+        run: simplify::run,
+    },
     Pass {
         name: "narrow_lookaheads",
-        about: "look ahead at what is asked for, not at all bits before it",
+        about: "narrow lookaheads to the bits that are used",
         phase: Phase::Loop,
         run: narrow_lookaheads::run,
     },
     Pass {
-        name: "parser_room",
-        about: "ask once for the length of all headers that follow, not for each",
+        name: "length_checks",
+        about: "check the packet length once for several headers",
         phase: Phase::Loop,
-        run: parser_room::run,
+        run: length_checks::run,
     },
-    Pass { name: "dead_code", about: "remove what nobody reads", phase: Phase::Loop, run: dead_code::run },
+    Pass {
+        name: "dead_code",
+        about: "remove operations whose results are unused",
+        phase: Phase::Loop,
+        run: dead_code::run,
+    },
     Pass {
         name: "dead_tables",
-        about: "remove table lookups that change nothing",
+        about: "remove table lookups without effect",
         phase: Phase::Loop,
         run: dead_code::run_tables,
     },
-    Pass {
-        name: "coalesce",
-        about: "give variables that are copies of each other one slot",
-        phase: Phase::Loop,
-        run: coalesce::run,
-    },
+    Pass { name: "coalesce", about: "give copies of a variable the same slot", phase: Phase::Loop, run: coalesce::run },
     Pass {
         name: "unchanged_frames",
-        about: "send clones and packets behind ingress at once whose frame comes out as it went in",
+        about: "send clones and packets with unchanged frames without egress and deparsing",
         phase: Phase::Last,
         run: unchanged_frames::run,
     },
     Pass {
         name: "compact_slots",
-        about: "forget slots that nothing uses, so that records are short",
+        about: "remove unused slots, which shortens records",
         phase: Phase::Last,
         run: compact_slots::run,
     },
@@ -173,7 +173,7 @@ pub struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for PassReport { name, runs, changes, removed, time } in &self.passes {
-            writeln!(f, "{name:<16} {changes:>2} of {runs:>2} runs changed {removed:>8} gone {time:>12.1?}")?;
+            writeln!(f, "{name:<16} {changes:>2} of {runs:>2} runs changed {removed:>8} removed {time:>12.1?}")?;
         }
         writeln!(f, "{} instructions became {}", self.size.0, self.size.1)
     }
@@ -187,7 +187,8 @@ pub fn size(program: &Program) -> usize {
 /// Runs all passes that are not switched off.
 ///
 /// # Panics
-/// If the verifier is on and a pass leaves an ill-formed program behind: a bug of that pass, or of who made the program.
+/// If the verifier is on and a pass leaves an ill-formed program behind: a bug of that pass, or of who made the
+/// program.
 pub fn optimise(program: &mut Program, options: &Options) -> Report {
     optimise_watched(program, options, &mut |_, _, _| ())
 }

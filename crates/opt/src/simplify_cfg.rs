@@ -80,7 +80,7 @@ fn collapse_edges(stage: &mut Stage) -> bool {
 /// Redirects every edge past empty blocks; a jump to an empty block that ends the stage is replaced by its end.
 fn thread_jumps(stage: &mut Stage) -> bool {
     let mut changed = false;
-    let past = behind_empty(&stage.blocks);
+    let past = skip_empty_blocks(&stage.blocks);
     for b in 0..stage.blocks.len() {
         let mut term = stage.blocks[b].term.clone();
         term.for_each_target_mut(|to| *to = past[to.index()]);
@@ -109,7 +109,7 @@ fn thread_jumps(stage: &mut Stage) -> bool {
 
 /// For each block, the target of the chain of empty jumping blocks that starts with it. The blocks of an empty loop are
 /// their own targets.
-fn behind_empty(blocks: &[Block]) -> Vec<BlockId> {
+fn skip_empty_blocks(blocks: &[Block]) -> Vec<BlockId> {
     let next = |at: BlockId| match &blocks[at.index()] {
         Block { insts, term: Terminator::Jump(to), .. } if insts.is_empty() && *to != at => Some(*to),
         _ => None,

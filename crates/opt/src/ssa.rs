@@ -12,8 +12,8 @@
 //! if that has no other predecessor ([`Def::Known`]); and each value records its copy source, so that a read knows
 //! another slot with the same value ([`Use::same_as`]).
 
+use crate::branch_facts::facts_on_edges;
 use crate::graph::{Graph, Node, NodeId, ROOT, StartValue, start_values};
-use crate::known::known_on_edges;
 use base::Bits;
 use base::ids::SlotId;
 use ir::{Op, Operand, Program, SlotKind};
@@ -106,7 +106,7 @@ impl Ssa {
     pub fn new(program: &Program, work_per_access_max: usize) -> Ssa {
         let graph = Graph::new(program);
         let idom = immediate_dominators(&graph);
-        let known = known_on_edges(program, &graph);
+        let known = facts_on_edges(program, &graph);
         let Accesses { exposed, single, number } = Accesses::new(program, &graph);
         let work_max: Vec<usize> = number.into_iter().map(|n| n * work_per_access_max).collect();
         let mut tracked = exposed.clone();

@@ -1,22 +1,23 @@
 //! Frames that come out as they went in: neither parser nor egress nor deparser runs for their copies.
 //!
-//! Needs: a well-formed program. Guarantees: same behaviour, but for time. Where all paths through an entry send the frame, unchanged, to
-//! the port that the replication engine has chosen, the entry becomes one block that sends it there. The engine sees such entries
-//! ([`Program::sends_at_once`]). Clones need no record then, and records of packets on their way to egress hold no headers.
+//! Needs: a well-formed program. Guarantees: same behaviour, but for time. Where all paths through an entry send the
+//! frame, unchanged, to the port that the replication engine has chosen, the entry becomes one block that sends it
+//! there. The engine sees such entries ([`Program::sends_at_once`]). Clones need no record then, and records of packets
+//! on their way to egress hold no headers.
 //!
 //! - `CloneIngress`: a path begins and ends in the entry.
-//! - `Egress`: a path begins in the entry that hands the packet over (`replicate ingress_end`), which may look up tables, count and so on,
-//!   and ends in egress.
+//! - `Egress`: a path begins in the entry that hands the packet over (`replicate ingress_end`), which may look up
+//!   tables, count and so on, and ends in egress.
 //!
-//! A path leaves a frame unchanged if it emits the headers that it has extracted, each once and in this order, as they were
-//! extracted. The paths are followed with the list of headers extracted so far and with the constants that are known, which say how many
-//! elements a header stack has by then; an entry that needs more than [`STEPS_MAX`] steps stays as it is. The entry that is replaced must
-//! not do anything else that can be seen:
+//! A path leaves a frame unchanged if it emits the headers that it has extracted, each once and in this order, as they
+//! were extracted. The paths are followed with the list of headers extracted so far and with the constants that are
+//! known, which say how many elements a header stack has by then; an entry that needs more than [`STEPS_MAX`] steps
+//! stays as it is. The entry that is replaced must not do anything else that can be seen:
 //!
 //! - It changes no table, counter, register, random number or message, and reads none of them but registers.
 //! - It writes no field of a header but by extracting it, and nothing that the engine has set or reads afterwards.
-//! - Its paths end, and their loops cost no more than they may ([`ir::STEPS_MAX`]). They emit no more than there may be room for
-//!   ([`ir::EMITTED_BYTES_MAX`]).
+//! - Its paths end, and their loops cost no more than they may ([`ir::STEPS_MAX`]). They emit no more than there may be
+//!   room for ([`ir::EMITTED_BYTES_MAX`]).
 //!
 //! ```text
 //! entry clone_ingress (P, D, deparse_end)       entry clone_ingress (clone_ingress.unchanged)
@@ -33,8 +34,8 @@
 //! }
 //! ```
 //!
-//! Tests: `tests/files/unchanged_frames.ir`, `tests/properties.rs`, the scripts of `tests/stf` on all engines, `datapath`'s
-//! `tests/clones.rs`.
+//! Tests: `tests/files/unchanged_frames.ir`, `tests/properties.rs`, the scripts of `tests/stf` on all engines,
+//! `datapath`'s `tests/clones.rs`.
 
 use base::ids::{BlockId, HeaderId, SlotId, StageId};
 use base::{Bits, Span};
@@ -45,12 +46,12 @@ use ir::{
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Blocks that are looked at, once for each list of headers with which they are reached. It bounds the time of the pass: a parser with
-/// hundreds of states has fewer, unless it is made so that its paths multiply.
+/// Blocks that are looked at, once for each list of headers with which they are reached. It bounds the time of the
+/// pass: a parser with hundreds of states has fewer, unless it is made so that its paths multiply.
 const STEPS_MAX: usize = 1 << 12;
 
 /// What an entry may write although the engine knows it: nobody reads it once the packet is sent.
-const ENDS_HERE: &[Intrinsic] = &[Intrinsic::ParserError];
+const UNREAD_AFTER_SENDING: &[Intrinsic] = &[Intrinsic::ParserError];
 
 /// Runs the pass; whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
@@ -123,12 +124,12 @@ struct Walk<'a> {
     /// Slots that are zero at first.
     zero: HashSet<SlotId>,
     /// Slots on which it depends where paths go.
-    asked: HashSet<SlotId>,
+    branched_on: HashSet<SlotId>,
 }
 
 impl<'a> Walk<'a> {
     fn new(program: &'a Program, port: SlotId, before: &'a [StageId], last: &'a [StageId]) -> Self {
-        let known = program.intrinsics.iter().filter(|(which, _)| !ENDS_HERE.contains(which));
+        let known = program.intrinsics.iter().filter(|(which, _)| !UNREAD_AFTER_SENDING.contains(which));
         let all = (0..program.headers.len()).map(HeaderId::from_index);
         let headers: HashSet<SlotId> = all.flat_map(|header| slots(program, header)).collect();
         let set = program.intrinsics.iter().map(|(_, slot)| slot);
@@ -138,8 +139,8 @@ impl<'a> Walk<'a> {
         };
         let zero = (0..program.slots.len()).map(SlotId::from_index).filter(is_zero).collect();
         let kept = known.map(|(_, slot)| *slot).collect();
-        let mut walk = Walk { program, port, before, last, headers, kept, zero, asked: HashSet::new() };
-        walk.asked = walk.asked();
+        let mut walk = Walk { program, port, before, last, headers, kept, zero, branched_on: HashSet::new() };
+        walk.branched_on = walk.branched_on();
         walk
     }
 
@@ -153,18 +154,18 @@ impl<'a> Walk<'a> {
     }
 
     /// Slots that terminators read, and those from which these are computed.
-    fn asked(&self) -> HashSet<SlotId> {
+    fn branched_on(&self) -> HashSet<SlotId> {
         let ends = self.blocks().filter_map(|(block, _)| block.term.operand().and_then(Operand::slot));
-        let mut asked: HashSet<SlotId> = ends.collect();
+        let mut branched_on: HashSet<SlotId> = ends.collect();
         loop {
-            let before = asked.len();
+            let before = branched_on.len();
             for inst in self.blocks().flat_map(|(block, _)| &block.insts) {
-                if inst.op.arithmetic_dst().is_some_and(|dst| asked.contains(&dst)) {
-                    inst.op.for_each_use(self.program, |slot| _ = asked.insert(slot));
+                if inst.op.arithmetic_dst().is_some_and(|dst| branched_on.contains(&dst)) {
+                    inst.op.for_each_use(self.program, |slot| _ = branched_on.insert(slot));
                 }
             }
-            if asked.len() == before {
-                return asked;
+            if branched_on.len() == before {
+                return branched_on;
             }
         }
     }
@@ -172,11 +173,11 @@ impl<'a> Walk<'a> {
     /// Whether every path through both entries sends the frame as it came.
     fn is_unchanged(&self) -> bool {
         // Paths are followed only where there is nothing that would change a frame on any.
-        let may_all_be_there = self.blocks().all(|(block, is_before)| {
+        let are_all_permitted = self.blocks().all(|(block, is_before)| {
             let ops = block.insts.iter().map(|inst| &inst.op);
-            ops.into_iter().all(|op| self.may_be_there(op, is_before))
+            ops.into_iter().all(|op| self.is_permitted(op, is_before))
         });
-        if !may_all_be_there || !self.have_slots_of_their_own() {
+        if !are_all_permitted || !self.have_slots_of_their_own() {
             return false;
         }
         let first = Step {
@@ -188,12 +189,12 @@ impl<'a> Walk<'a> {
             values: BTreeMap::new(),
         };
         let mut numbers: HashMap<Step, usize> = HashMap::from([(first.clone(), 0)]);
-        let mut waiting = vec![(first, 0)];
+        let mut worklist = vec![(first, 0)];
         // By step of the last entry, the steps that follow.
         let mut next: Vec<Vec<usize>> = vec![Vec::new()];
         // What all of them are charged with; a path comes to each once.
         let mut charged = 0;
-        while let Some((step, number)) = waiting.pop() {
+        while let Some((step, number)) = worklist.pop() {
             let is_last = !step.is_before;
             charged += if is_last { self.charged(&step) } else { 0 };
             let Some(following) = self.follow(step) else { return false };
@@ -202,20 +203,21 @@ impl<'a> Walk<'a> {
                 let to = *numbers.entry(step.clone()).or_insert(new);
                 if to == new {
                     next.push(Vec::new());
-                    waiting.push((step, new));
+                    worklist.push((step, new));
                 }
                 if is_last {
                     next[number].push(to);
                 }
             }
-            if numbers.len() > STEPS_MAX || charged > ir::cost::SPARED_STEPS {
+            if numbers.len() > STEPS_MAX || charged > ir::cost::FREE_STEPS {
                 return false;
             }
         }
         has_no_circle(&next)
     }
 
-    /// Whether no slot belongs to two headers, and none of a header's survives a clone: what is emitted is then what was extracted.
+    /// Whether no slot belongs to two headers, and none of a header's survives a clone: what is emitted is then what
+    /// was extracted.
     fn have_slots_of_their_own(&self) -> bool {
         let mut seen: HashSet<SlotId> = self.program.field_lists.iter().flat_map(|(_, slots)| slots).copied().collect();
         let headers = (0..self.program.headers.len()).map(HeaderId::from_index);
@@ -242,7 +244,7 @@ impl<'a> Walk<'a> {
                 // It is invalid.
                 Op::Emit { header } if !extracted.contains(header) => {}
                 Op::Extract { .. } | Op::Emit { .. } => return None,
-                op if self.may_be_there(op, *is_before) => self.write(op, values),
+                op if self.is_permitted(op, *is_before) => self.write(op, values),
                 _ => return None,
             }
         }
@@ -291,7 +293,7 @@ impl<'a> Walk<'a> {
     fn write(&self, op: &Op, values: &mut BTreeMap<SlotId, Option<Bits>>) {
         let value = op.dst().and_then(|dst| op.evaluate(self.program.width(dst), |a| self.value(a, values)));
         op.for_each_def(self.program, |slot| match (&value, self.zero.contains(&slot)) {
-            _ if !self.asked.contains(&slot) => {}
+            _ if !self.branched_on.contains(&slot) => {}
             (None, false) => _ = values.remove(&slot),
             (known, _) => _ = values.insert(slot, known.clone()),
         });
@@ -305,7 +307,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Whether an operation changes no frame and, in the last entry, nothing else that can be seen.
-    fn may_be_there(&self, op: &Op, is_before: bool) -> bool {
+    fn is_permitted(&self, op: &Op, is_before: bool) -> bool {
         match op {
             Op::Extract { .. } | Op::Emit { .. } | Op::Charge { .. } | Op::Mark(_) => return true,
             Op::Advance { .. } | Op::Truncate { .. } | Op::Unresolved { .. } => return false,

@@ -12,13 +12,13 @@
 //! b5: (select of the last element), b1, b8
 //! ```
 //!
-//! Copying blocks for the values of a variable is polyvariant specialisation (Jones, Gomard, Sestoft, "Partial evaluation
-//! and automatic program generation", 1993, chapter 4). Which values are told apart ends where nothing in the stage asks
-//! for them any more, so states behind the loop are not copied.
+//! Copying blocks for the values of a variable is polyvariant specialisation (Jones, Gomard, Sestoft, "Partial
+//! evaluation and automatic program generation", 1993, chapter 4). Which values are told apart ends where nothing in
+//! the stage asks for them any more, so states behind the loop are not copied.
 //!
-//! **Bounds.** [`LOOKED_AT_MAX`] operations are looked at, and [`KEPT_MAX`] may come out; a stage that needs more stays as it is.
-//! So does one of which a loop remains. Copies keep what loops are charged with; `spare_charges` takes away what does not
-//! matter.
+//! **Bounds.** [`EXAMINED_MAX`] operations are looked at, and [`KEPT_MAX`] may come out; a stage that needs more stays
+//! as it is. So does one of which a loop remains. Copies keep what loops are charged with; `small_charges` takes away
+//! what does not matter.
 //!
 //! Tests: `tests/files/unroll_stacks.ir`, `tests/properties.rs`.
 
@@ -28,11 +28,11 @@ use ir::{BinOp, BitSet, Block, Cfg, Inst, Op, Operand, Program, SlotKind, Stage,
 use std::collections::{BTreeSet, HashMap};
 
 /// Operations of all copies of a stage, and values that are carried to them: some tens of milliseconds.
-const LOOKED_AT_MAX: usize = 1 << 20;
+const EXAMINED_MAX: usize = 1 << 20;
 /// A value that is carried to a copy counts as so many operations: it is kept until the end.
 const CARRIED_WEIGHT: usize = 8;
-/// Operations, terminators and cases of a stage that is unrolled: the passes behind and code generation take time by the size of
-/// the program. Chosen, not measured.
+/// Operations, terminators and cases of a stage that is unrolled: the passes behind and code generation take time by
+/// the size of the program. Chosen, not measured.
 const KEPT_MAX: usize = 1 << 13;
 
 /// Runs the pass; whether anything changed.
@@ -60,8 +60,8 @@ type State = (BlockId, Vec<Option<Bits>>);
 struct Unrolling<'p> {
     program: &'p Program,
     stage: &'p Stage,
-    /// `nextIndex` of the stacks that loops count (or another part of the packet's headers that they set to constants and
-    /// compare).
+    /// `nextIndex` of the stacks that loops count (or another part of the packet's headers that they set to constants
+    /// and compare).
     counters: Vec<SlotId>,
     /// By block and counter: whether the value at its start may be asked for in the stage.
     live: Vec<Vec<bool>>,
@@ -69,9 +69,9 @@ struct Unrolling<'p> {
     crossing: BitSet,
     /// The copies: by state, where it is in `blocks`; those that have no content yet.
     numbers: HashMap<State, BlockId>,
-    waiting: Vec<State>,
-    /// See [`LOOKED_AT_MAX`].
-    looked_at: usize,
+    worklist: Vec<State>,
+    /// See [`EXAMINED_MAX`].
+    examined: usize,
 }
 
 /// How much a block is: its operations, and where it leads.
@@ -83,7 +83,7 @@ fn size(insts: &[Inst], term: &Terminator) -> usize {
 impl<'p> Unrolling<'p> {
     fn new(program: &'p Program, stage: &'p Stage, cfg: &Cfg) -> Unrolling<'p> {
         let mut counters = counters(program, stage, cfg);
-        if counters.len() * stage.blocks.len() > LOOKED_AT_MAX {
+        if counters.len() * stage.blocks.len() > EXAMINED_MAX {
             counters.clear();
         }
         let live = live(program, stage, cfg, &counters);
@@ -95,8 +95,8 @@ impl<'p> Unrolling<'p> {
             live,
             crossing,
             numbers: HashMap::new(),
-            waiting: Vec::new(),
-            looked_at: 0,
+            worklist: Vec::new(),
+            examined: 0,
         }
     }
 
@@ -109,16 +109,16 @@ impl<'p> Unrolling<'p> {
         let mut blocks: Vec<Block> = Vec::new();
         self.number(Stage::START, &HashMap::new());
         let mut next = 0;
-        while let Some(state) = self.waiting.get(next).cloned() {
+        while let Some(state) = self.worklist.get(next).cloned() {
             next += 1;
             let old = &self.stage.blocks[state.0.index()];
-            self.looked_at += size(&old.insts, &old.term);
-            if self.looked_at > LOOKED_AT_MAX {
+            self.examined += size(&old.insts, &old.term);
+            if self.examined > EXAMINED_MAX {
                 return None;
             }
             let block = self.copy(&state);
             kept += size(&block.insts, &block.term);
-            if self.looked_at > LOOKED_AT_MAX || kept > KEPT_MAX {
+            if self.examined > EXAMINED_MAX || kept > KEPT_MAX {
                 return None;
             }
             blocks.push(block);
@@ -132,11 +132,11 @@ impl<'p> Unrolling<'p> {
     fn number(&mut self, block: BlockId, known: &HashMap<SlotId, Bits>) -> BlockId {
         let value = |(counter, live): (&SlotId, &bool)| known.get(counter).filter(|_| *live).cloned();
         let values = self.counters.iter().zip(&self.live[block.index()]).map(value).collect();
-        self.looked_at += 1 + self.counters.len();
+        self.examined += 1 + self.counters.len();
         let (next, state) = (BlockId::from_index(self.numbers.len()), (block, values));
         *self.numbers.entry(state).or_insert_with_key(|state| {
-            self.looked_at += CARRIED_WEIGHT * state.1.len();
-            self.waiting.push(state.clone());
+            self.examined += CARRIED_WEIGHT * state.1.len();
+            self.worklist.push(state.clone());
             next
         })
     }

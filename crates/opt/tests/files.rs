@@ -1,11 +1,11 @@
 //! Runs the cases in `tests/files/*.ir`.
 //!
-//! A file begins with `// passes: name, name`, then declarations that its cases share. A case is a line `// ==== title`,
-//! more declarations and stages, a line `// ---- after`, and the stages that the passes make of them (and slots and
-//! entries, where those change). `UPDATE_EXPECT=1` writes what comes out into the files.
+//! A file begins with `// passes: name, name`, then declarations that its cases share. A case is a line `// ====
+//! title`, more declarations and stages, a line `// ---- after`, and the stages that the passes make of them (and slots
+//! and entries, where those change). `UPDATE_EXPECT=1` writes what comes out into the files.
 //!
-//! Lines `// assumed of TABLE: misses; runs 0, 1; param 0.0 is 9w7; reads not 1` in a case say what is known of lookups: then it is
-//! written into the program (`opt::assume`), which goes through the passes again.
+//! Lines `// assumed of TABLE: misses; runs 0, 1; param 0.0 is 9w7; reads not 1` in a case say what is known of
+//! lookups: then it is written into the program (`opt::assume`), which goes through the passes again.
 
 use base::Bits;
 use opt::{Assumed, Options};
@@ -113,7 +113,7 @@ fn check(path: &Path) {
 }
 
 #[test]
-fn every_file_gives_what_it_says() {
+fn file_tests_match_their_expectations() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files");
     let mut files: Vec<_> =
         std::fs::read_dir(directory).expect("the directory").map(|f| f.expect("a file").path()).collect();

@@ -168,3 +168,32 @@ proptest! {
         compare(&before, &after, &packets, "all passes")?;
     }
 }
+
+#[test]
+fn packets_that_peek_do_the_same() {
+    let (mut state, mut made) = (0x9e37_79b9_7f4a_7c15_u64, 0);
+    let mut byte = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    for _ in 0..2000 {
+        let choices: Vec<u8> = (0..600).map(|_| byte()).collect();
+        let mut before = ir::generate::generate(&choices);
+        for ext in &mut before.externs {
+            if let ExternKind::Register { size, .. } = &mut ext.kind {
+                *size = ir::atomicity::LOCKED_CELLS_MIN;
+            }
+        }
+        let Some(after) = opt::peeks(&before, &opt::Options::default()) else { continue };
+        made += 1;
+        let text = ir::print(&after);
+        let again = ir::parse(&text, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}\n{text}"));
+        assert_eq!(ir::print(&again), text);
+        let packets: Vec<Vec<u8>> =
+            (0..20).map(|_| (0..usize::from(byte() % 80)).map(|_| byte() % 4).collect()).collect();
+        compare(&before, &after, &packets, "peeks").unwrap_or_else(|error| panic!("{error}"));
+    }
+    assert!(made > 20, "{made} programs have peeks");
+}

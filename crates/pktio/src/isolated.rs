@@ -7,12 +7,13 @@
 //!               └ Isolated: two rings of packets ── thread: queue.rx, tx ──┘
 //! ```
 //!
-//! A page fault in shared memory blocks while the peer punches a hole around the page or truncates the file: for up to
-//! 0.4 seconds per gigabyte of ordinary pages. No check beforehand can prevent this, since the peer can begin at any
-//! moment. A blocked worker serves none of its ports; a blocked dedicated thread affects one queue of one port. The
-//! price is a hand-over between two threads for each burst. So a worker serves a queue until the peer has held up a
-//! worker ([`Isolation::OnceHeldUp`]), or never ([`Isolation::Always`]) if the peer is not trusted. A port stays
-//! isolated until it is closed, since its peer could do it again at once.
+//! A page fault in shared memory blocks while the peer punches a hole around the page or truncates the file: for 0.1 to
+//! 0.4 seconds of the peer's processor time per gigabyte of ordinary pages, which the peer can stretch as it likes. No
+//! check beforehand can prevent this, since the peer can begin at any moment. A blocked worker serves none of its
+//! ports; a blocked dedicated thread affects one queue of one port. The price is a hand-over between two threads for
+//! each burst. So a worker serves a queue until the peer has held up a worker ([`Isolation::OnceHeldUp`]), or never
+//! ([`Isolation::Always`]) if the peer is not trusted. A port stays isolated until it is closed, since its peer could
+//! do it again at once.
 //!
 //! [`shared_memory::Overdue`], which the loops over a peer's buffers check, bounds how often a peer can hold up one
 //! call. [`watch`] decides which calls were held up.
@@ -39,6 +40,7 @@ use crate::packet::Packet;
 use crate::pool::PoolRef;
 use crate::wait::Wake;
 use port::Port;
+use spawner::Job;
 pub use spawner::register_threads;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -58,7 +60,8 @@ pub enum Isolation {
 }
 
 struct GuardedDevice {
-    inner: Box<dyn Device>,
+    /// `None` once it is being closed.
+    inner: Option<Box<dyn Device>>,
     port: Arc<Port>,
     /// The queues, until they are taken.
     ready: Vec<Box<dyn Queue>>,
@@ -83,20 +86,42 @@ pub fn guard(mut inner: Box<dyn Device>, isolation: Isolation) -> Result<Box<dyn
         }
         ready.push(Box::new(queue));
     }
-    Ok(Box::new(GuardedDevice { inner, port, ready }))
+    Ok(Box::new(GuardedDevice { inner: Some(inner), port, ready }))
+}
+
+impl GuardedDevice {
+    fn inner(&self) -> &dyn Device {
+        self.inner.as_deref().expect("it is not being closed")
+    }
+}
+
+impl Drop for GuardedDevice {
+    /// Closes the device. If a queue's thread was left behind, a thread of its own does so: the device's own thread may
+    /// wait for a lock that the queue's thread holds.
+    fn drop(&mut self) {
+        self.ready.clear();
+        let Some(inner) = self.inner.take() else { return };
+        if !self.port.has_left_threads.load(Ordering::Relaxed) {
+            return drop(inner);
+        }
+        let job = Job { name: "close".to_owned(), stops: Arc::default(), run: Box::new(move || drop(inner)) };
+        // Without a spawner no queue would have had a thread.
+        let left = spawner::leave(job);
+        debug_assert!(left.is_ok(), "nobody starts threads");
+    }
 }
 
 impl Device for GuardedDevice {
     fn name(&self) -> &str {
-        self.inner.name()
+        self.inner().name()
     }
 
     fn kind(&self) -> &'static str {
-        self.inner.kind()
+        self.inner().kind()
     }
 
     fn queue_count(&self) -> u16 {
-        self.inner.queue_count()
+        self.inner().queue_count()
     }
 
     fn take_queues(&mut self) -> Vec<Box<dyn Queue>> {
@@ -104,33 +129,33 @@ impl Device for GuardedDevice {
     }
 
     fn pool(&self) -> PoolRef {
-        self.inner.pool()
+        self.inner().pool()
     }
 
     fn link(&self) -> LinkState {
-        self.inner.link()
+        self.inner().link()
     }
 
     fn stats(&self) -> PortStats {
-        let mut stats = self.inner.stats();
+        let mut stats = self.inner().stats();
         self.port.counters.iter().for_each(|counters| stats += counters.read());
         stats
     }
 
     fn mac(&self) -> Option<MacAddress> {
-        self.inner.mac()
+        self.inner().mac()
     }
 
     fn mtu(&self) -> u16 {
-        self.inner.mtu()
+        self.inner().mtu()
     }
 
     fn note(&self) -> Option<String> {
-        self.inner.note().or_else(|| self.port.note())
+        self.inner().note().or_else(|| self.port.note())
     }
 
     fn at_end(&self) -> bool {
-        self.inner.at_end()
+        self.inner().at_end()
     }
 }
 

@@ -53,7 +53,7 @@ fn correct_programs_are_accepted() {
 }
 
 #[test]
-fn wrong_programs_are_refused_where_they_are_wrong() {
+fn errors_are_reported_at_their_locations() {
     let mut failures = Vec::new();
     for path in programs("err") {
         let (checked, sources, text) = check(&path);

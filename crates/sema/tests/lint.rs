@@ -185,7 +185,7 @@ fn a_field_of_a_struct_and_an_out_parameter_read() {
         3 | void f(out bit<8> r) { r = r + 1; }
           |                   -        ^ no value on any path to here
           |                   |
-          |                   an `out` parameter has no value at the begin
+          |                   an `out` parameter has no value at the start
           |
           = help: assign it first, or make the parameter `inout`
 
@@ -204,7 +204,7 @@ fn a_field_of_a_struct_and_an_out_parameter_read() {
 }
 
 #[test]
-fn out_parameters_that_are_not_written() {
+fn unwritten_out_parameters() {
     expects(
         "#include \"arch.p4\"\nvoid never(out bit<8> r) { }\n\
          void sometimes(in bool c, out bit<8> r) { if (c) { r = 1; } }\n\
@@ -216,7 +216,7 @@ fn out_parameters_that_are_not_written() {
             2 | void never(out bit<8> r) { }
               |                       ^ the caller gets an undefined value
               |
-              = help: assign `r` at the begin, or make the parameter `inout` to keep the caller's value
+              = help: assign `r` at the start, or make the parameter `inout` to keep the caller's value
 
             warning[W0802]: the `out` parameter `r` is not written on every path
              --> test.p4:3:38
@@ -224,7 +224,7 @@ fn out_parameters_that_are_not_written() {
             3 | void sometimes(in bool c, out bit<8> r) { if (c) { r = 1; } }
               |                                      ^ the caller gets an undefined value
               |
-              = help: assign `r` at the begin, or make the parameter `inout` to keep the caller's value
+              = help: assign `r` at the start, or make the parameter `inout` to keep the caller's value
 
             warning[W0802]: the `out` parameter `p.b` is never written
              --> test.p4:5:22
@@ -232,7 +232,7 @@ fn out_parameters_that_are_not_written() {
             5 | action part(out pair p) { p.a = 1; }
               |                      ^ the caller gets an undefined value
               |
-              = help: assign `p.b` at the begin, or make the parameter `inout` to keep the caller's value
+              = help: assign `p.b` at the start, or make the parameter `inout` to keep the caller's value
         "#]],
     );
 }
@@ -386,7 +386,7 @@ fn a_header_that_may_be_invalid() {
            |                                  -- the header
         ...
         10 | action hop() { h.ip.ttl = h.ip.ttl - 1; }
-           |                           ^^^^^^^^ maybe invalid: not valid on every path, and nothing asks isValid()
+           |                           ^^^^^^^^ maybe invalid: not valid on every path, and isValid() is not tested
            |
            = help: put it under if (h.ip.isValid())
     "#]],
@@ -402,7 +402,7 @@ fn a_header_that_may_be_invalid() {
            |                                            --- the header
         ...
         15 | control E(inout headers h, inout meta m, inout std_t std) { apply { m.class = h.tcp.port[7:0]; } }
-           |                                                                               ^^^^^^^^^^^^^^^ maybe invalid: not valid on every path, and nothing asks isValid()
+           |                                                                               ^^^^^^^^^^^^^^^ maybe invalid: not valid on every path, and isValid() is not tested
            |
            = help: put it under if (h.tcp.isValid())
     "#]],
@@ -452,7 +452,7 @@ fn a_header_that_may_be_invalid_in_a_parser() {
           |                                  -- the header
         ...
         7 | state both { transition select(h.ip.ttl) { 0: reject; default: accept; } }
-          |                                ^^^^^^^^ maybe invalid: not valid on every path, and nothing asks isValid()
+          |                                ^^^^^^^^ maybe invalid: not valid on every path, and isValid() is not tested
           |
           = help: put it under if (h.ip.isValid())
     "#]],
@@ -487,7 +487,7 @@ fn headers_that_are_guarded_are_silent() {
 }
 
 #[test]
-fn what_is_called_is_seen_through() {
+fn calls_are_analysed_across_functions() {
     let sub = |body: &str, apply: &str, rest: &str| {
         let text = pipeline("Sub() sub;", &format!("{apply}\n{rest}"));
         text.replace("control I(", &format!("control Sub(inout headers h, inout meta m) {{ {body} }}\ncontrol I("))
@@ -528,7 +528,7 @@ fn what_is_called_is_seen_through() {
            |                                  -- the header
         ...
         10 | m.class = h.ip.ttl; } }
-           |           ^^^^^^^^ maybe invalid: not valid on every path, and nothing asks isValid()
+           |           ^^^^^^^^ maybe invalid: not valid on every path, and isValid() is not tested
            |
            = help: put it under if (h.ip.isValid())
     "#]],
@@ -658,14 +658,14 @@ fn loops_without_progress() {
     expects(
         &parser(states),
         expect![[r#"
-        warning[W0812]: the states `wait`, `again` go round and change nothing
+        warning[W0812]: the states `wait`, `again` form a loop that changes nothing
          --> test.p4:5:7
           |
         3 | parser p(packet_in b, out headers h) {
           |        - in this parser
         4 | state start { b.extract(h.eth); transition wait; }
         5 | state wait { transition select(h.eth.type) { 1: again; default: accept; } }
-          |       ^^^^ each round is like the one before
+          |       ^^^^ every iteration is the same
           |
           = help: extract or advance in the loop, or change what its `select` decides upon
     "#]],
@@ -709,7 +709,7 @@ fn ordinary_parsers_are_silent() {
 // -------------------------------------------------------------------------------------------------- W0820 to W0822
 
 #[test]
-fn what_is_not_used() {
+fn unused_declarations() {
     let locals = "bit<8> x;\naction lost() {}\naction used() {}\n\
                   table never { key = { a: exact; } actions = { used; } }";
     expects(
@@ -757,7 +757,7 @@ fn what_is_not_used() {
 }
 
 #[test]
-fn what_is_used_is_silent() {
+fn used_declarations_are_silent() {
     let locals = "action called() {}\naction listed() { called(); }\n@noWarn(\"unused\") action kept() {}\n\
                   table t { key = { a: exact; } actions = { listed; } }";
     silent(&control("inout bit<8> a, in bit<8> unused", locals, "bit<8> y = a; if (t.apply().hit) { a = y; }"));
@@ -849,7 +849,7 @@ fn a_header_that_is_emitted_and_never_valid() {
 }
 
 #[test]
-fn headers_that_come_and_go_are_silent() {
+fn headers_that_are_added_and_removed_are_silent() {
     silent(&deparser("", "b.extract(h.ip);", "", "b.emit(h.ip);"));
     silent(&deparser("", "b.extract(h.ip);", "h.ip.setInvalid();", ""));
     silent(&deparser("", "b.extract(h.ip);", "", "b.emit(h);"));

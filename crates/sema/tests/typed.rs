@@ -74,7 +74,7 @@ fn literals_become_aggregates_in_field_order() {
 }
 
 #[test]
-fn arguments_stand_in_parameter_order_with_defaults() {
+fn arguments_are_in_parameter_order_with_defaults() {
     let p = typed(
         "bit<8> f(in bit<8> a, in bit<8> b = 7, out bit<8> c) { c = a; return b; }\n\
          control C(inout bit<8> x) { apply { f(c = x, a = 3); f(1, 2, _); } }",
@@ -205,7 +205,7 @@ fn annotations_have_values_of_named_constants() {
 }
 
 #[test]
-fn the_verifier_finds_what_is_broken() {
+fn the_verifier_finds_broken_programs() {
     let mut p = control("", "y = 1; x = s.x;");
     assert_eq!(sema::verify::verify(&p), Vec::<String>::new());
     for stmt in &mut p.controls[0].body.stmts {

@@ -7,7 +7,7 @@
 //!
 //! A subscriber that does not read loses messages, as with nanomsg: up to [`BACKLOG_BYTES_MAX`] are queued for it, and
 //! messages are sent whole or not at all. At most [`SUBSCRIBERS_MAX`] are connected; a further one replaces a
-//! connection of the peer that has most (`places`). A peer that does not send its greeting within [`PATIENCE`] is
+//! connection of the peer that has most (`admission`). A peer that does not send its greeting within [`PATIENCE`] is
 //! disconnected.
 //!
 //! Threads: one, which calls [`Publisher::publish`] periodically; nothing blocks. Tests: below,
@@ -16,7 +16,7 @@
 //! Sources: the scalability protocols' mappings, sp-tcp-mapping-01 and sp-ipc-mapping-01, and sp-publish-subscribe-01.
 
 use crate::unix_socket::{self, SocketFile};
-use places::{Limits, PeerKey, Place, Places, Seldom};
+use admission::{Admission, Limits, LogLimit, PeerKey, Permit};
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -112,7 +112,7 @@ struct Subscriber {
     greeted: usize,
     /// Bytes not yet sent to it.
     backlog: Vec<u8>,
-    place: Place,
+    place: Permit,
     /// Set when another connection has taken its place.
     is_cut: Arc<AtomicBool>,
 }
@@ -122,8 +122,8 @@ pub struct Publisher {
     listener: Listener,
     subscribers: Vec<Subscriber>,
     looked: Option<Instant>,
-    places: Arc<Places>,
-    refused: Seldom,
+    places: Arc<Admission>,
+    refused: LogLimit,
 }
 
 impl Publisher {
@@ -148,8 +148,8 @@ impl Publisher {
             listener,
             subscribers: Vec::new(),
             looked: None,
-            places: Places::new(LIMITS),
-            refused: Seldom::default(),
+            places: Admission::new(LIMITS),
+            refused: LogLimit::default(),
         })
     }
 

@@ -7,7 +7,7 @@
 use anyhow::{Result, bail, ensure};
 use base::{SourceMap, Span};
 use ir::atomicity::LOCKED_CELLS_MIN;
-use ir::{Atomicity, ExternId, Program, Sharing};
+use ir::{Atomicity, ExternId, Op, Program, Sharing};
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -123,11 +123,22 @@ impl ShowArgs {
 pub fn state_text(program: &Program) -> String {
     let name = |register: &ExternId| program.externs[register.index()].name.as_str();
     let atomicity = Atomicity::new(program);
+    let peeking = opt::peeks(program, &opt::Options::default());
+    let blocks = peeking.iter().flat_map(|program| &program.stages).flat_map(|stage| &stage.blocks);
+    let peeked: Vec<ExternId> = (blocks.flat_map(|block| &block.insts))
+        .filter_map(|inst| match inst.op {
+            Op::RegisterRead { register, peek: true, .. } => Some(register),
+            _ => None,
+        })
+        .collect();
     let mut out = String::new();
     for (register, sharing) in atomicity.registers() {
         let text = match sharing {
             Sharing::OnlyRead => "packets do not write to it, nothing is locked".to_string(),
             Sharing::OnlyWritten => "packets do not read it, nothing is locked".to_string(),
+            Sharing::Locked { .. } if peeked.contains(&register) => {
+                "a packet comes to one cell, which it can lock, and does not if it only reads it".to_string()
+            }
             Sharing::Locked { .. } => "a packet comes to one cell, which it can lock".to_string(),
             Sharing::FewCells => format!("fewer than {LOCKED_CELLS_MIN} cells need turns"),
             Sharing::SeveralCells => "a packet that may come to several cells needs turns".to_string(),
@@ -162,13 +173,13 @@ fn stages_text(program: &Program, stages: &jit::Stages) -> String {
         let _ = writeln!(out, "phase {i}: {begins}");
         phase.runs.iter().for_each(|part| _ = writeln!(out, "    {part}"));
     }
-    if !stages.whole.is_empty() {
+    if !stages.not_staged.is_empty() {
         let _ = writeln!(out, "looked up where a packet comes to it:");
     }
-    for (table, why) in &stages.whole {
+    for (table, why) in &stages.not_staged {
         let why = match why {
-            jit::Whole::NotWanted(bytes) => format!("{bytes} bytes, which the strategy does not wait for"),
-            jit::Whole::NotPossible => "packets cannot wait there".to_string(),
+            jit::NotStaged::NotSelected(bytes) => format!("{bytes} bytes, which the strategy does not wait for"),
+            jit::NotStaged::NotPossible => "packets cannot wait there".to_string(),
         };
         let _ = writeln!(out, "    {}: {why}", name(table));
     }

@@ -1,6 +1,6 @@
 //! Errors of state directories, in words for an operator.
 
-use crate::format::{FORMAT, FORMATS_BEFORE};
+use crate::format::{FORMAT, OLDER_FORMATS};
 
 /// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -14,8 +14,8 @@ pub enum OpenError {
     /// Of another format version.
     #[error(
         "{dir} has format {found}, this version reads {}, {} and {}; run the version that wrote it, or choose another directory",
-        FORMATS_BEFORE[0],
-        FORMATS_BEFORE[1],
+        OLDER_FORMATS[0],
+        OLDER_FORMATS[1],
         FORMAT
     )]
     Format {

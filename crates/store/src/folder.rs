@@ -25,7 +25,7 @@ impl Folder {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
         if !metadata.is_dir() {
-            return Err(Error::new(ErrorKind::NotADirectory, "this is no directory"));
+            return Err(Error::new(ErrorKind::NotADirectory, "this is not a directory"));
         }
         Ok(Folder { path: path.to_path_buf(), id: (metadata.dev(), metadata.ino()), file })
     }
@@ -66,7 +66,7 @@ impl Folder {
         let file = File::from(rustix::fs::openat(&self.file, name, flags, Mode::from_raw_mode(0o640))?);
         match file.metadata()?.is_file() {
             true => Ok(file),
-            false => Err(Error::new(ErrorKind::InvalidData, "this is no regular file")),
+            false => Err(Error::new(ErrorKind::InvalidData, "this is not a regular file")),
         }
     }
 

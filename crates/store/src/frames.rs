@@ -167,7 +167,7 @@ pub enum Tail {
 }
 
 /// Classifies the bytes from `at` on, where `chain` found `fault`. Frames up to number `acknowledged` had been synced.
-pub fn judge_tail(bytes: &[u8], at: usize, chain: &Chain, fault: Fault, acknowledged: u64) -> Tail {
+pub fn classify_tail(bytes: &[u8], at: usize, chain: &Chain, fault: Fault, acknowledged: u64) -> Tail {
     let rest = &bytes[at.min(bytes.len())..];
     let intact = intact_frames(rest).count();
     let unwritten = || {
@@ -327,7 +327,7 @@ mod tests {
             let (_, chain, at, found) = read(&other);
             let fault = found.expect_err("it is noticed");
             // All frames were acknowledged, so nothing counts as a torn write.
-            let tail = judge_tail(&other, at, &chain, fault, 8);
+            let tail = classify_tail(&other, at, &chain, fault, 8);
             assert!(matches!(tail, Tail::Damaged { .. }), "bit {bit}: {tail:?}");
         }
     }
@@ -349,19 +349,19 @@ mod tests {
         let first = HEADER_BYTES + 3;
         for length in first + 1..bytes.len() {
             let (found, chain, at, fault) = read(&bytes[..length]);
-            let judged = |acknowledged| judge_tail(&bytes[..length], at, &chain, fault.unwrap_err(), acknowledged);
+            let judged = |acknowledged| classify_tail(&bytes[..length], at, &chain, fault.unwrap_err(), acknowledged);
             assert_eq!((found.len(), judged(5), judged(6)), (1, Tail::Torn, Tail::Damaged { intact: 0 }));
         }
         // The length is complete, but one sector was not written.
         let mut unwritten = bytes.clone();
         unwritten[1024..1536].fill(0);
         let (_, chain, at, fault) = read(&unwritten);
-        assert_eq!(judge_tail(&unwritten, at, &chain, fault.unwrap_err(), 5), Tail::Torn);
+        assert_eq!(classify_tail(&unwritten, at, &chain, fault.unwrap_err(), 5), Tail::Torn);
         // One byte differs.
         let mut changed = bytes.clone();
         changed[1024] ^= 1;
         let (_, chain, at, fault) = read(&changed);
-        assert_eq!(judge_tail(&changed, at, &chain, fault.unwrap_err(), 5), Tail::Damaged { intact: 0 });
+        assert_eq!(classify_tail(&changed, at, &chain, fault.unwrap_err(), 5), Tail::Damaged { intact: 0 });
     }
 
     #[test]
@@ -371,6 +371,6 @@ mod tests {
         let found: Vec<_> = intact_frames(&bytes).map(|(_, payload)| payload).collect();
         assert_eq!(found, [&b"SLFr and more"[..], b"three"]);
         let (_, chain, at, fault) = read(&bytes);
-        assert_eq!(judge_tail(&bytes, at, &chain, fault.unwrap_err(), 0), Tail::Damaged { intact: 2 });
+        assert_eq!(classify_tail(&bytes, at, &chain, fault.unwrap_err(), 0), Tail::Damaged { intact: 2 });
     }
 }

@@ -8,8 +8,8 @@
 
 use crate::error::{Finding, OpenError, Severity};
 use crate::folder::Folder;
-use crate::format::{FORMAT, FORMAT_FILE, FORMAT_LINE, FORMATS_BEFORE};
-use crate::frames::{Chain, Fault, Tail, intact_frames, judge_tail};
+use crate::format::{FORMAT, FORMAT_FILE, FORMAT_LINE, OLDER_FORMATS};
+use crate::frames::{Chain, Fault, Tail, classify_tail, intact_frames};
 use crate::log::{self, Overlay};
 use crate::manifest::{self, Acknowledged, MANIFEST, MARK, Mark, blob_name, log_name};
 use crate::tables::{Damage, Merged, Reader, Source, Table};
@@ -36,7 +36,7 @@ pub enum Kind {
     /// Of the current format.
     Current,
     /// Of an earlier format.
-    Before(String),
+    Older(String),
 }
 
 /// Determines the kind of a directory from its `format` file.
@@ -61,10 +61,10 @@ pub fn kind(folder: &Folder) -> Result<Kind, OpenError> {
     match folder.read(FORMAT_FILE) {
         Ok(bytes) => match std::str::from_utf8(&bytes).ok().and_then(|t| t.trim_end().strip_prefix(FORMAT_LINE)) {
             Some(FORMAT) => Ok(Kind::Current),
-            Some(before) if FORMATS_BEFORE.contains(&before) && !has_manifest() => Ok(Kind::Before(before.into())),
+            Some(before) if OLDER_FORMATS.contains(&before) && !has_manifest() => Ok(Kind::Older(before.into())),
             // An interrupted migration.
-            Some(before) if FORMATS_BEFORE.contains(&before) && names.iter().any(|name| name == "db") => {
-                Ok(Kind::Before(before.into()))
+            Some(before) if OLDER_FORMATS.contains(&before) && names.iter().any(|name| name == "db") => {
+                Ok(Kind::Older(before.into()))
             }
             Some(other) if other.parse::<u32>().is_ok() || !has_manifest() => {
                 Err(OpenError::Format { dir: dir(), found: other.to_string() })
@@ -215,7 +215,7 @@ impl Image {
                 // Only the last log could be appended to when the machine stopped.
                 let acknowledged = if is_last { acknowledged } else { u64::MAX };
                 let last = chain.next.saturating_sub(1);
-                match judge_tail(&bytes, at, &chain, fault, acknowledged) {
+                match classify_tail(&bytes, at, &chain, fault, acknowledged) {
                     Tail::Torn => {
                         let why =
                             format!("a record was being written when the machine stopped ({} bytes)", bytes.len() - at);
@@ -267,7 +267,7 @@ impl Image {
         let id = self.manifest.id;
         let mut all: Vec<(String, Sealed, String)> = Vec::new();
         for config in &self.manifest.configs {
-            let whose = self.whose(config.number);
+            let whose = self.owner_of(config.number);
             let blobs = config.config.iter().map(|f| (blob_name(f.number), *f, format!("the program of {whose}")));
             let tables = config
                 .tables
@@ -288,7 +288,7 @@ impl Image {
     }
 
     /// Describes which device and slot a config belongs to.
-    fn whose(&self, number: u64) -> String {
+    fn owner_of(&self, number: u64) -> String {
         for device in &self.manifest.devices {
             let kept = device.kept.unwrap_or_default();
             for (slot, which) in [("running", kept.running), ("saved", kept.saved)] {

@@ -22,7 +22,6 @@
 //! stores are not used because none distinguishes a torn write of its log from damage, or missing files from a new
 //! store; `fjall` remains for migrating earlier formats. Tests: `tests/`.
 
-mod before;
 mod encode;
 mod error;
 mod fold;
@@ -33,6 +32,7 @@ mod image;
 mod layout;
 pub mod log;
 mod manifest;
+mod migration;
 pub mod offline;
 mod opening;
 mod tables;

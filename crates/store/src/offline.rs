@@ -83,7 +83,7 @@ fn open(dir: &Path) -> Result<Folder, OpenError> {
     match kind(&folder)? {
         Kind::Current => Ok(folder),
         Kind::New => refuse(dir, "there is nothing in it"),
-        Kind::Before(format) => refuse(
+        Kind::Older(format) => refuse(
             dir,
             format!("it is of format {format}: a start with `sluice run --state` makes it one of this version"),
         ),
@@ -260,7 +260,7 @@ pub fn backup(dir: &Path, to: &Path) -> Result<Report, OpenError> {
     match kind(&from)? {
         Kind::Current => {}
         Kind::New => return refuse(dir, "there is nothing in it"),
-        Kind::Before(format) => {
+        Kind::Older(format) => {
             return refuse(dir, format!("it is of format {format}; start this version's switch on it first"));
         }
     }
@@ -416,7 +416,7 @@ impl<R: BufRead> Lines<R> {
 fn restore_dump(from: impl BufRead, into: &Path) -> Result<(), String> {
     let mut lines = Lines { from, peeked: None, number: 0 };
     if lines.after("#")?.is_none_or(|rest| format!("# {rest}") != DUMP_LINE) {
-        return Err(format!("this is no dump: its first line is not `{DUMP_LINE}`"));
+        return Err(format!("this is not a dump: its first line is not `{DUMP_LINE}`"));
     }
     let mut layout = opening::open(into).map_err(|e| e.to_string())?;
     let (of_record, of_config) = (descriptor("sluice.v1.DumpedRecord")?, descriptor("sluice.v1.DumpedConfig")?);

@@ -1,10 +1,10 @@
 //! Opens a directory: a new one, one of the current format, or one of an earlier format, which is migrated.
 
-use crate::before;
 use crate::error::{OpenError, explain};
 use crate::folder::Folder;
 use crate::image::{Kind, kind};
 use crate::layout::{Layout, Records};
+use crate::migration;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub fn open(dir: &Path) -> Result<Layout, OpenError> {
     let name = dir.display().to_string();
     let io = |why: String| OpenError::Io { dir: name.clone(), why };
     if dir.exists() && !dir.is_dir() {
-        return Err(io("this is no directory".to_string()));
+        return Err(io("this is not a directory".to_string()));
     }
     std::fs::create_dir_all(dir).map_err(|e| io(explain(&e)))?;
     let folder = Arc::new(Folder::open(dir).map_err(|e| io(explain(&e)))?);
@@ -30,7 +30,7 @@ pub fn open(dir: &Path) -> Result<Layout, OpenError> {
             Ok(layout)
         }
         Kind::Current => Layout::open_current(folder),
-        Kind::Before(format) => before::migrate(folder, &format),
+        Kind::Older(format) => migration::migrate(folder, &format),
     }
 }
 

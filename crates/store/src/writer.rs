@@ -58,8 +58,8 @@ pub fn forget(dir: &Path) -> Result<(), OpenError> {
         return Err(OpenError::InUse(dir.display().to_string()));
     }
     match kind(&folder) {
-        Ok(Kind::Before(_)) => {
-            crate::before::check_unused(dir)?;
+        Ok(Kind::Older(_)) => {
+            crate::migration::check_unused(dir)?;
             std::fs::remove_dir_all(dir.join("db")).map_err(io)?;
         }
         // A damaged directory can still be deleted.

@@ -62,13 +62,13 @@ pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>
             let is_brace = token.kind == TokenKind::RBrace;
             let file: FileId = token.span.file;
             // A brace further to the right ends an inner block.
-            let behind_brace = i > 0 && tokens[i - 1].kind == TokenKind::RBrace && closed_indent <= here;
+            let after_brace = i > 0 && tokens[i - 1].kind == TokenKind::RBrace && closed_indent <= here;
             let ended = |o: &Open| match token.kind {
                 TokenKind::Eof => true,
                 kind if o.brace.file != file => here == 0 && stands_alone(kind),
                 _ if is_brace => o.indent > here,
                 // An `else` that has lost its `}` is a little to the right of where the brace was.
-                TokenKind::Else if !behind_brace => o.indent + 2 >= here,
+                TokenKind::Else if !after_brace => o.indent + 2 >= here,
                 _ => o.indent >= here,
             };
             let mut ended_at = None;
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_ends_where_the_indentation_says() {
+    fn missing_braces_are_found_by_indentation() {
         let found = errors("header h_t {\n    bit<8> a;\n\nstruct s_t {\n    h_t h;\n}\n");
         assert_eq!(found, [(4, "expected `}`, found the keyword `struct`".to_string())]);
         let inner = "control c(inout bit<8> x,\n          in bit<8> y) {\n    apply {\n        if (x == 1) {\n            x = y;\n        else {\n            x = 2;\n        }\n    }\n}\n";
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn indentation_that_says_nothing_is_not_believed() {
+    fn misleading_indentation_is_ignored() {
         let flat = "control c(inout bit<8> x) {\napply {\nif (x == 1) {\nx = 2;\n}\n}\n";
         assert!(!errors(flat).is_empty());
         assert_eq!(errors("control c(inout bit<8> x) {\napply {\nx = 2;\n}\n}\n"), []);

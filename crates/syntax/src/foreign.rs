@@ -4,7 +4,7 @@
 //! In doubt a text counts as a program. Tests: `tests/messages.rs`.
 
 /// The number of bytes of a text that are examined.
-const LOOKED_AT_BYTES: usize = 4096;
+const EXAMINED_BYTES: usize = 4096;
 
 /// File signatures, as they appear after invalid UTF-8 has been replaced, and what such files are.
 const MAGIC: &[(&str, &str)] = &[
@@ -24,7 +24,7 @@ pub(crate) fn what(text: &str) -> Option<(&'static str, &'static str)> {
     if let Some((_, what)) = MAGIC.iter().find(|(magic, _)| text.starts_with(magic)) {
         return Some((what, program));
     }
-    let mut end = text.len().min(LOOKED_AT_BYTES);
+    let mut end = text.len().min(EXAMINED_BYTES);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

@@ -435,12 +435,12 @@ mod tests {
     }
 
     #[test]
-    fn names_go_on_behind_a_backslash_at_the_end_of_a_line() {
+    fn names_continue_after_a_backslash_at_the_end_of_a_line() {
         assert_eq!(kinds("AB_\\\nCD\\\r\n12 a\\\n+ pars\\\ner"), ["AB_CD12", "a", "+", "parser", "EOF"]);
     }
 
     #[test]
-    fn what_cannot_be_read_is_a_token() {
+    fn invalid_text_is_an_error_token() {
         let bad = |text: &str| lex(FileId(0), text, &mut Interner::default())[0].kind;
         assert_eq!(bad("/* x"), TokenKind::Bad(BadToken::OpenComment));
         assert_eq!(bad("\"x\\\""), TokenKind::Bad(BadToken::OpenString));

@@ -42,7 +42,7 @@ pub fn parse_program(
 ) -> Parsed {
     if let Some((what, help)) = foreign::what(&source.text) {
         let file = sources.add(source.name.as_str(), source.text);
-        let message = format!("`{}` is no P4 program: it is {what}", source.name);
+        let message = format!("`{}` is not a P4 program: it is {what}", source.name);
         let diagnostic = base::Diagnostic::error(codes::NOT_A_PROGRAM, base::Span::new(file, 0, 0), message).help(help);
         return Parsed { program: parser::parse(&[]).0, diagnostics: vec![diagnostic] };
     }

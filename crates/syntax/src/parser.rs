@@ -267,7 +267,7 @@ impl<'t> Parser<'t> {
         match (token.kind, token.text()) {
             (TokenKind::Ident, "and") => Some("logical and is written `&&`"),
             (TokenKind::Ident, "or") => Some("logical or is written `||`"),
-            (TokenKind::Eq, _) => Some("`==` compares, `=` assigns and is no expression"),
+            (TokenKind::Eq, _) => Some("`==` compares, `=` assigns and is not an expression"),
             (TokenKind::Semi | TokenKind::RParen, _) if prev == Some(TokenKind::PlusPlus) => {
                 Some("`++` concatenates bits; to count write `x = x + 1`")
             }
@@ -437,7 +437,7 @@ impl<'t> Parser<'t> {
     }
 
     /// The position after the bracket that closes the one at `pos`.
-    fn behind_group(&self, pos: usize) -> Option<usize> {
+    fn after_group(&self, pos: usize) -> Option<usize> {
         let mut open = 0_usize;
         for (i, token) in self.tokens.iter().enumerate().skip(pos) {
             match token.kind {

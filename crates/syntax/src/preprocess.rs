@@ -219,7 +219,7 @@ struct Cursor<'t> {
     /// The next token; [`TokenKind::Eof`] at the end.
     next: Option<Token>,
     /// End position of the token taken last, in bytes.
-    taken_to: u32,
+    consumed_to: u32,
     /// Number of tokens that may still be lexed.
     left: usize,
     /// Number of tokens lexed since it was last added to the total.
@@ -242,7 +242,7 @@ impl<'t> Cursor<'t> {
     }
 
     fn new(source: TokenSource<'t>, left: usize, interner: &mut Interner) -> Cursor<'t> {
-        let mut cursor = Cursor { source, next: None, taken_to: 0, left, lexed: 0 };
+        let mut cursor = Cursor { source, next: None, consumed_to: 0, left, lexed: 0 };
         cursor.read(interner);
         cursor
     }
@@ -268,7 +268,7 @@ impl<'t> Cursor<'t> {
 
     fn take(&mut self, interner: &mut Interner) -> Option<Token> {
         let token = self.next.take_if(|t| t.kind != TokenKind::Eof)?;
-        self.taken_to = token.span.end;
+        self.consumed_to = token.span.end;
         self.read(interner);
         Some(token)
     }

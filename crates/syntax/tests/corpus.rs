@@ -44,7 +44,7 @@ fn render(diagnostics: &[Diagnostic], sources: &SourceMap) -> String {
 }
 
 #[test]
-fn ok_programs_give_their_trees() {
+fn valid_programs_give_their_trees() {
     for path in programs("ok") {
         let (parsed, sources, _) = parse(&path);
         assert!(parsed.diagnostics.is_empty(), "{}", render(&parsed.diagnostics, &sources));
@@ -70,7 +70,7 @@ fn preprocessed_text_gives_the_same_tree() {
 }
 
 #[test]
-fn err_programs_give_their_errors() {
+fn invalid_programs_give_their_errors() {
     let mut failures = String::new();
     for path in programs("err") {
         let (parsed, sources, text) = parse(&path);

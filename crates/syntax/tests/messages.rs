@@ -26,7 +26,7 @@ fn operators_of_other_languages() {
           |               |
           |               to close this
           |
-          = help: `==` compares, `=` assigns and is no expression
+          = help: `==` compares, `=` assigns and is not an expression
     "#]],
     );
     check(

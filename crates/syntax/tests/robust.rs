@@ -155,7 +155,7 @@ fn long_chains_are_refused_or_flat() {
 
 /// Scans ahead must not make nests of `<` quadratic or worse beyond the nesting limit.
 #[test]
-fn comparisons_that_look_generic_end_soon() {
+fn ambiguous_generic_comparisons_are_parsed_in_bounded_time() {
     for pattern in ["a < ", "T < ", "f<bit<(", "a < bit<(a < ", "(T<", "x<(", "(a<b>(", "T<T,"] {
         check(&format!("struct T {{}} void f() {{ x = {}", pattern.repeat(20_000)));
         check(&format!("struct T {{}} void f() {{ {}", pattern.repeat(20_000)));

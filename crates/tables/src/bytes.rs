@@ -75,7 +75,7 @@ mod tests {
     use super::{get_le, put_le};
 
     #[test]
-    fn bytes_of_every_length_come_back() {
+    fn bytes_of_every_length_round_trip() {
         let word = 0x8877_6655_4433_2211_u64;
         for len in 0..=8 {
             let mut bytes = [0xcc; 9];

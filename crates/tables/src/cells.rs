@@ -91,7 +91,7 @@ impl Cells {
     ///
     /// # Safety
     /// The cell was taken with the same number of bytes, is freed once, and no one uses it.
-    pub(crate) unsafe fn give_back(&mut self, cell: *mut u8, bytes: usize) {
+    pub(crate) unsafe fn release(&mut self, cell: *mut u8, bytes: usize) {
         let bytes = cell_bytes(bytes);
         if bytes > LARGEST_CELL {
             // SAFETY: a cell of this size was allocated separately with this layout.

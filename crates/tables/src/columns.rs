@@ -3,7 +3,7 @@
 use abi::Rule;
 
 /// Number of values of a byte.
-pub const ROWS: usize = 256;
+pub const BYTE_VALUES: usize = 256;
 
 /// The position of a byte in the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,10 +16,10 @@ pub struct Column {
 
 /// The bytes of the key in which some rule has mask bits, in key order.
 pub fn columns(rules: &[&Rule]) -> Vec<Column> {
-    let mut asked = vec![0; rules.first().map_or(0, |rule| rule.mask.len())];
-    rules.iter().for_each(|rule| asked.iter_mut().zip(&rule.mask).for_each(|(asked, mask)| *asked |= mask));
-    let all = (0..asked.len()).flat_map(|word| (0..8).map(move |byte| Column { word, byte }));
-    all.filter(|c| byte_of(asked[c.word], c.byte) != 0).collect()
+    let mut examined = vec![0; rules.first().map_or(0, |rule| rule.mask.len())];
+    rules.iter().for_each(|rule| examined.iter_mut().zip(&rule.mask).for_each(|(examined, mask)| *examined |= mask));
+    let all = (0..examined.len()).flat_map(|word| (0..8).map(move |byte| Column { word, byte }));
+    all.filter(|c| byte_of(examined[c.word], c.byte) != 0).collect()
 }
 
 /// Byte number `byte` of a word; 0 is the lowest.

@@ -7,7 +7,7 @@
 //!
 //! Pages of the array without entries take no physical memory ([`Region`]). Still, sparse entries touch more memory
 //! than buckets would, so keys of more than [`ALWAYS_BITS`] bits are indices only in tables whose declared size
-//! suggests that many of them will be used ([`SPARSE`]).
+//! suggests that many of them will be used ([`INDICES_PER_ENTRY_MAX`]).
 //!
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
@@ -28,7 +28,7 @@ pub const ALWAYS_BITS: u32 = 16;
 /// Limit in bits of keys that can be indices: an array of 32 MB, most of which is usually not touched.
 pub const MAX_BITS: u32 = 22;
 /// Limit of the array's length per entry of the declared size, for keys of more than [`ALWAYS_BITS`] bits.
-pub const SPARSE: u64 = 128;
+pub const INDICES_PER_ENTRY_MAX: u64 = 128;
 /// Limit of the number of key fields: the bytes of a word.
 pub const FIELDS_MAX: usize = 8;
 
@@ -68,7 +68,7 @@ pub(crate) fn fits(shape: &KeyShape, size: u64) -> bool {
     let fields = &shape.layout().fields;
     let bits: u32 = fields.iter().map(|f| f.width).sum();
     let exact = fields.iter().all(|f| f.kind == MatchKind::Exact);
-    let dense = bits <= ALWAYS_BITS || bits <= MAX_BITS && 1 << bits <= size.saturating_mul(SPARSE);
+    let dense = bits <= ALWAYS_BITS || bits <= MAX_BITS && 1 << bits <= size.saturating_mul(INDICES_PER_ENTRY_MAX);
     !fields.is_empty() && fields.len() <= FIELDS_MAX && shape.words() == 1 && exact && dense
 }
 

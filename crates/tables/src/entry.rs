@@ -400,7 +400,7 @@ impl EntryMemory {
             let cell = entry.cast::<u8>().sub(layout.before as usize);
             match &mut self.row {
                 Some(row) if row.has(cell) => row.given_back.push(cell),
-                _ => self.cells.give_back(cell, bytes),
+                _ => self.cells.release(cell, bytes),
             }
         }
     }

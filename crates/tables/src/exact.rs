@@ -16,12 +16,12 @@
 //!             bits 16..32 overflow marks
 //! ```
 //!
-//! *Near* entries are stored inline: the bytes that `abi::entry` describes lie in the bucket, and the lookup returns an
+//! *Inline* entries lie in the bucket: the bytes that `abi::entry` describes are there, and the lookup returns an
 //! address in it. An 8-byte key with a port as action data takes 12 bytes of the line, a 16-byte key with two
-//! parameters 28. *Far* entries, those that are larger or have a time of the last hit, are stored out of line: the slot
-//! holds their address in six bytes. Most far entries with equal bytes are shared ([`crate::shared`]). Keys above 16
-//! bytes are out of line too, and the slot's key is 32 bits of the hash ([`store`]); such tables are looked up through
-//! calls.
+//! parameters 28. *Out-of-line* entries are those that are larger or have a time of the last hit: the slot
+//! holds their address in six bytes. Most out-of-line entries with equal bytes are shared ([`crate::shared`]). Keys
+//! above 16 bytes are out of line too, and the slot's key is 32 bits of the hash ([`store`]); such tables are looked up
+//! through calls.
 //!
 //! # Hash and probe sequence
 //!
@@ -102,9 +102,9 @@ pub fn load(shape: &Shape) -> f64 {
     if shape.slots > 3 { 0.5 } else { 0.7 }
 }
 
-/// Bytes of a far entry's address in its slot; addresses of user space have 47 bits.
-pub const FAR_BYTES: u32 = 6;
-/// Limit in bytes of a key that is stored in its slot; longer ones are stored in the far cell.
+/// Bytes of an out-of-line entry's address in its slot; addresses of user space have 47 bits.
+pub const ENTRY_ADDRESS_BYTES: u32 = 6;
+/// Limit in bytes of a key that is stored in its slot; longer ones are stored in the out-of-line cell.
 pub const MAX_KEY_BYTES: u32 = 16;
 
 /// What `TableHandle::snapshot` of an exact table points at. Immutable.
@@ -128,9 +128,9 @@ pub struct Form {
     pub shape: Shape,
     /// Bytes of an entry before its address.
     pub before: u32,
-    /// Whether slots hold addresses of entries (far) or the entries themselves (near).
-    pub far: bool,
-    /// Words of a key, for tables whose keys are stored in far cells, before the entries; otherwise 0.
+    /// Whether slots hold addresses of entries instead of the entries themselves.
+    pub out_of_line: bool,
+    /// Words of a key, for tables whose keys are stored in out-of-line cells, before the entries; otherwise 0.
     pub wide_words: u32,
     /// The factor that hashes of keys in slots are multiplied by: 1, or [`MIX`].
     pub mix: u64,
@@ -233,7 +233,7 @@ mod tests {
     /// The bug: with sequential keys and some seeds, 30 keys had the same home bucket where 4 are expected, and a
     /// packet-written table refused entries long before it was full.
     #[test]
-    fn keys_in_sequence_spread_over_buckets_with_any_seeds() {
+    fn sequential_keys_spread_over_buckets_with_any_seeds() {
         const KEYS: u64 = 4000;
         const BUCKETS: u64 = 1024;
         let mut random = Random::new(3);

@@ -5,7 +5,7 @@
 //! so many small ones cost little. The exact fields may have up to 16 bytes, the prefix field up to 128 bits; larger
 //! keys are matched by [`crate::ternary`], with one tuple per prefix length.
 //!
-//! Large tables whose key is one field of up to 32 bits use DIR-16-8-8 instead ([`flat`]), as long as they have few
+//! Large tables whose key is one field of up to 32 bits use DIR-16-8-8 instead ([`dir1688`]), as long as they have few
 //! enough different entries; readers, and compiled code without a call, look keys up there.
 //!
 //! `TableHandle::snapshot` points at an [`LpmShared`], which lives as long as the table; its contents change. [`node`]
@@ -17,10 +17,10 @@
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
 
-pub mod flat;
+pub mod allocator;
+pub mod dir1688;
 pub mod node;
 mod plan;
-pub mod spare;
 pub mod trie;
 pub mod walk;
 pub mod word;
@@ -29,14 +29,14 @@ use crate::engine::{Engine, Rank, Writing};
 use crate::key::KeyShape;
 use crate::map::{self, MapSnapshot, OldArray, PointerMap};
 use crate::reclaim::{Domain, Limbo};
-use crate::sync::Apart;
+use crate::sync::CachePadded;
 use crate::version::Version;
 use abi::table::{LookupBatchFn, LookupFn};
 use abi::{EngineKind, EntryHeader, TableHandle};
-use flat::{Flat, Full, Gone};
+use allocator::{NodeAllocator, Unlinked};
+use dir1688::{Dir1688, Full, UnlinkedResource};
 use node::{Place, Runs};
 use plan::{Plan, set_prefix};
-use spare::{Dead, Spare};
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr;
@@ -51,20 +51,20 @@ pub const MAX_WIDTH: u32 = 128;
 const DIRECTORY_FROM_SIZE: u64 = 256;
 
 /// Declared size from which a table uses DIR-16-8-8.
-const FLAT_FROM_SIZE: u64 = 256;
+const DIR1688_FROM_SIZE: u64 = 256;
 
 /// Unlinked nodes and lists that are retired together in one epoch.
 const RETIRED_TOGETHER: usize = 32;
 /// Insertions of a long change after which reclaimable memory is collected.
-const COLLECT_EVERY: usize = 64;
+const COLLECT_INTERVAL: usize = 64;
 
 /// The part of the engine that readers see; its address is fixed for the life of the table.
 #[derive(Debug)]
 #[repr(C)]
 pub struct LpmShared {
-    /// The directory of the DIR-16-8-8 structure ([`flat`]). Null before the first prefix, and after there were too
+    /// The directory of the DIR-16-8-8 structure ([`dir1688`]). Null before the first prefix, and after there were too
     /// many entries.
-    pub flat: AtomicPtr<u8>,
+    pub dir1688: AtomicPtr<u8>,
     /// The trie of a table without exact fields.
     pub root: Root,
     /// The trie's directory, or null.
@@ -81,36 +81,36 @@ struct Group {
     root: Root,
     /// Number of prefixes, used by the writer only. On another cache line than the root, which readers read all the
     /// time.
-    len: Apart<usize>,
+    len: CachePadded<usize>,
 }
 
 enum Retired {
-    Memory(Dead),
+    Memory(Unlinked),
     Group(*mut Group),
     Array(OldArray),
-    Flat(Box<Flat>),
+    Dir1688(Box<Dir1688>),
     /// A resource of the DIR-16-8-8 structure; nothing to free if that was dropped meanwhile.
-    OfFlat(Gone),
+    OfDir1688(UnlinkedResource),
 }
 
-/// The writer's state of the DIR-16-8-8 structure ([`flat`]).
-enum Spread {
+/// The writer's state of the DIR-16-8-8 structure ([`dir1688`]).
+enum Dir1688State {
     /// Not used by this table, or abandoned.
     Never,
     /// To be made with the first prefix.
     Later,
-    Now(Box<Flat>),
+    Now(Box<Dir1688>),
 }
 
 /// The writer's side; `T` is the word that holds values of the prefix field.
 pub(crate) struct Lpm<T: Word> {
     shared: Box<LpmShared>,
     directory: Option<Directory>,
-    spread: Spread,
+    dir1688_state: Dir1688State,
     groups: Option<PointerMap>,
-    dead: Vec<Dead>,
+    unlinked: Vec<Unlinked>,
     runs: Runs,
-    spare: Spare,
+    allocator: NodeAllocator,
     limbo: Limbo<Retired>,
     word: PhantomData<T>,
 }
@@ -165,9 +165,9 @@ impl LpmShared {
             }
             let best = self.root.default.load(Ordering::Acquire);
             if T::BITS == 32 {
-                let flat = self.flat.load(Ordering::Acquire);
-                if !flat.is_null() {
-                    let found = flat::find(flat, flat_key(value));
+                let dir1688 = self.dir1688.load(Ordering::Acquire);
+                if !dir1688.is_null() {
+                    let found = dir1688::find(dir1688, dir1688_key(value));
                     return if found.is_null() { best } else { found };
                 }
             }
@@ -226,11 +226,13 @@ impl LpmShared {
             if PLAIN || self.plan.exact.is_empty() {
                 let best = self.root.default.load(Ordering::Acquire);
                 result.fill(best);
-                let flat = self.flat.load(Ordering::Acquire);
-                if T::BITS == 32 && !flat.is_null() {
-                    values[..count].iter().for_each(|value| prefetch(flat::place_of(flat, flat_key(*value)).cast()));
+                let dir1688 = self.dir1688.load(Ordering::Acquire);
+                if T::BITS == 32 && !dir1688.is_null() {
+                    values[..count]
+                        .iter()
+                        .for_each(|value| prefetch(dir1688::place_of(dir1688, dir1688_key(*value)).cast()));
                     for (result, value) in result.iter_mut().zip(&values[..count]) {
-                        let found = flat::find(flat, flat_key(*value));
+                        let found = dir1688::find(dir1688, dir1688_key(*value));
                         *result = if found.is_null() { best } else { found };
                     }
                     return result.iter().for_each(|entry| prefetch(entry.cast()));
@@ -259,9 +261,9 @@ impl LpmShared {
     }
 }
 
-/// A 32-bit value as a key of [`flat`].
+/// A 32-bit value as a key of [`dir1688`].
 #[inline(always)]
-fn flat_key<T: Word>(value: T) -> u32 {
+fn dir1688_key<T: Word>(value: T) -> u32 {
     value.number(T::BITS) as u32
 }
 
@@ -325,9 +327,9 @@ fn lookups<T: Word, const PLAIN: bool>() -> (LookupFn, LookupBatchFn) {
     (portable::one::<T, PLAIN>, portable::many::<T, PLAIN>)
 }
 
-/// A prefix of a 32-bit value as [`flat`] takes it.
-fn flat_prefix<T: Word>(prefix: Prefix<T>) -> Prefix<u32> {
-    Prefix { value: flat_key(prefix.value), len: prefix.len }
+/// A prefix of a 32-bit value as [`dir1688`] takes it.
+fn dir1688_prefix<T: Word>(prefix: Prefix<T>) -> Prefix<u32> {
+    Prefix { value: dir1688_key(prefix.value), len: prefix.len }
 }
 
 impl<T: Word> Lpm<T> {
@@ -336,9 +338,9 @@ impl<T: Word> Lpm<T> {
         let large = size >= DIRECTORY_FROM_SIZE && plan.prefix.width > DIRECTORY_BITS;
         let directory = (large && !grouped).then(Directory::new);
         let groups = grouped.then(PointerMap::new);
-        let can_spread = T::BITS == 32 && size >= FLAT_FROM_SIZE && !grouped;
+        let can_use_dir1688 = T::BITS == 32 && size >= DIR1688_FROM_SIZE && !grouped;
         let shared = Box::new(LpmShared {
-            flat: AtomicPtr::new(ptr::null_mut()),
+            dir1688: AtomicPtr::new(ptr::null_mut()),
             root: Root::new(),
             directory: directory.as_ref().map_or(ptr::null(), Directory::places),
             groups: AtomicPtr::new(groups.as_ref().map_or(ptr::null_mut(), |g| g.snapshot().cast_mut())),
@@ -348,11 +350,11 @@ impl<T: Word> Lpm<T> {
         Lpm {
             shared,
             directory,
-            spread: if can_spread { Spread::Later } else { Spread::Never },
+            dir1688_state: if can_use_dir1688 { Dir1688State::Later } else { Dir1688State::Never },
             groups,
-            dead: Vec::new(),
+            unlinked: Vec::new(),
             runs: Runs::default(),
-            spare: Spare::default(),
+            allocator: NodeAllocator::default(),
             limbo: Limbo::default(),
             word: PhantomData,
         }
@@ -369,9 +371,9 @@ impl<T: Word> Lpm<T> {
         Trie {
             root,
             directory: self.directory.as_mut(),
-            dead: &mut self.dead,
+            unlinked: &mut self.unlinked,
             runs: &mut self.runs,
-            spare: &mut self.spare,
+            allocator: &mut self.allocator,
             word: PhantomData,
         }
     }
@@ -379,60 +381,62 @@ impl<T: Word> Lpm<T> {
     /// Retires unlinked memory once enough has accumulated: each new epoch is a store to a cache line that all workers
     /// read.
     fn retire(&mut self, domain: &Domain) {
-        let gone = match &mut self.spread {
-            Spread::Now(flat) => &mut flat.gone,
+        let resources = match &mut self.dir1688_state {
+            Dir1688State::Now(dir1688) => &mut dir1688.unlinked,
             _ => &mut Vec::new(),
         };
-        if self.dead.len() + gone.len() >= RETIRED_TOGETHER {
-            let bytes = |gone: &Gone| match gone {
-                Gone::Memory(dead) => dead.bytes(),
-                Gone::Number(_) => 0,
+        if self.unlinked.len() + resources.len() >= RETIRED_TOGETHER {
+            let bytes = |resources: &UnlinkedResource| match resources {
+                UnlinkedResource::Memory(unlinked) => unlinked.bytes(),
+                UnlinkedResource::Number(_) => 0,
             };
-            let bytes = self.dead.iter().map(Dead::bytes).chain(gone.iter().map(bytes)).sum();
+            let bytes = self.unlinked.iter().map(Unlinked::bytes).chain(resources.iter().map(bytes)).sum();
             let epoch = domain.advance_by(bytes);
-            self.dead.drain(..).for_each(|dead| self.limbo.push(epoch, Retired::Memory(dead)));
-            gone.drain(..).for_each(|gone| self.limbo.push(epoch, Retired::OfFlat(gone)));
+            self.unlinked.drain(..).for_each(|unlinked| self.limbo.push(epoch, Retired::Memory(unlinked)));
+            resources.drain(..).for_each(|resources| self.limbo.push(epoch, Retired::OfDir1688(resources)));
         }
     }
 
     /// The DIR-16-8-8 structure, made if it is due; `None` if the table does not use it.
-    fn flat(&mut self) -> Option<&mut Flat> {
-        if let Spread::Later = self.spread {
-            self.spread = Spread::Now(Box::default());
+    fn dir1688(&mut self) -> Option<&mut Dir1688> {
+        if let Dir1688State::Later = self.dir1688_state {
+            self.dir1688_state = Dir1688State::Now(Box::default());
         }
-        match &mut self.spread {
-            Spread::Now(flat) => Some(flat),
+        match &mut self.dir1688_state {
+            Dir1688State::Now(dir1688) => Some(dir1688),
             _ => None,
         }
     }
 
     /// Changes a prefix, which is not empty, in the DIR-16-8-8 structure. Returns false if the trie holds the prefixes
     /// instead; if the change needs too many next-hop indices, all prefixes move to the trie first.
-    fn change_flat(
+    fn change_dir1688(
         &mut self,
         w: &Writing<'_>,
         packed: &[u64],
-        change: impl FnOnce(&mut Flat) -> Result<(), Full>,
+        change: impl FnOnce(&mut Dir1688) -> Result<(), Full>,
     ) -> bool {
-        let Some(flat) = self.flat() else { return false };
-        let (directory, result) = (flat.directory(), change(flat));
+        let Some(dir1688) = self.dir1688() else { return false };
+        let (directory, result) = (dir1688.directory(), change(dir1688));
         if result.is_ok() {
             // Stored only once: readers have this cache line, and a store would invalidate it.
-            if self.shared.flat.load(Ordering::Relaxed).is_null() {
-                self.shared.flat.store(directory.cast_mut(), Ordering::Release);
+            if self.shared.dir1688.load(Ordering::Relaxed).is_null() {
+                self.shared.dir1688.store(directory.cast_mut(), Ordering::Release);
             }
             return true;
         }
-        let Spread::Now(flat) = std::mem::replace(&mut self.spread, Spread::Never) else { unreachable!("it is there") };
+        let Dir1688State::Now(dir1688) = std::mem::replace(&mut self.dir1688_state, Dir1688State::Never) else {
+            unreachable!("it is there")
+        };
         let (mut key, field) = (packed.to_vec(), self.shared.plan.prefix.clone());
-        for (i, prefix) in flat.prefixes().into_iter().enumerate() {
+        for (i, prefix) in dir1688.prefixes().into_iter().enumerate() {
             let prefix = Prefix { value: T::align(prefix.value.into(), u32::BITS), len: prefix.len };
             set_prefix(&field, prefix, &mut key);
             self.trie(&raw const self.shared.root).insert(prefix, (w.stored)(&key));
             // Replaced nodes are reused as soon as no reader has them: together they would take several times the
             // trie's memory.
             self.retire(w.domain);
-            if i % COLLECT_EVERY == COLLECT_EVERY - 1 {
+            if i % COLLECT_INTERVAL == COLLECT_INTERVAL - 1 {
                 self.collect(w.domain);
             }
         }
@@ -442,8 +446,8 @@ impl<T: Word> Lpm<T> {
         // Makes readers that still use the structure retry: they must not combine its missing results with a newer
         // default.
         self.shared.version.change();
-        self.shared.flat.store(ptr::null_mut(), Ordering::Release);
-        self.limbo.push(w.domain.advance(), Retired::Flat(flat));
+        self.shared.dir1688.store(ptr::null_mut(), Ordering::Release);
+        self.limbo.push(w.domain.advance(), Retired::Dir1688(dir1688));
         false
     }
 
@@ -471,7 +475,7 @@ impl<T: Word> Lpm<T> {
             self.shared.groups.store(groups.snapshot().cast_mut(), Ordering::Release);
             self.limbo.push(domain.advance(), Retired::Array(old));
         }
-        let group = Box::into_raw(Box::new(Group { root: Root::new(), len: Apart(0) }));
+        let group = Box::into_raw(Box::new(Group { root: Root::new(), len: CachePadded(0) }));
         groups.insert(exact, group.cast(), domain);
         group
     }
@@ -480,8 +484,8 @@ impl<T: Word> Lpm<T> {
 impl<T: Word> Engine for Lpm<T> {
     fn kind(&self) -> EngineKind {
         // Compiled code takes the first word of the key for the address, so keys of several fields are opaque to it.
-        match self.spread {
-            Spread::Never => EngineKind::Opaque,
+        match self.dir1688_state {
+            Dir1688State::Never => EngineKind::Opaque,
             _ => EngineKind::Prefixes,
         }
     }
@@ -499,16 +503,16 @@ impl<T: Word> Engine for Lpm<T> {
     }
 
     fn snapshot_words(&self) -> Vec<u64> {
-        match &self.spread {
-            Spread::Now(flat) => vec![flat.directory().expose_provenance() as u64],
+        match &self.dir1688_state {
+            Dir1688State::Now(dir1688) => vec![dir1688.directory().expose_provenance() as u64],
             _ => Vec::new(),
         }
     }
 
     fn prefetch(&self, packed: &[u64]) {
         let prefix = self.shared.plan.prefix::<T>(packed);
-        if let Spread::Now(flat) = &self.spread {
-            flat.prefetch(flat_prefix(prefix));
+        if let Dir1688State::Now(dir1688) = &self.dir1688_state {
+            dir1688.prefetch(dir1688_prefix(prefix));
         } else if let Some(directory) = self.directory.as_ref().filter(|_| prefix.len > DIRECTORY_BITS) {
             directory.prefetch(prefix.value);
         }
@@ -521,8 +525,8 @@ impl<T: Word> Engine for Lpm<T> {
             unsafe { (*group).len.0 += 1 };
         }
         let prefix = self.shared.plan.prefix(packed);
-        let insert = |flat: &mut Flat| flat.insert(flat_prefix(prefix), entry);
-        if prefix.len == 0 || !self.change_flat(w, packed, insert) {
+        let insert = |dir1688: &mut Dir1688| dir1688.insert(dir1688_prefix(prefix), entry);
+        if prefix.len == 0 || !self.change_dir1688(w, packed, insert) {
             self.trie(self.root(packed)).insert(prefix, entry);
         }
         self.retire(w.domain);
@@ -530,8 +534,8 @@ impl<T: Word> Engine for Lpm<T> {
 
     fn replace(&mut self, w: &Writing<'_>, packed: &[u64], _rank: Rank, entry: *mut EntryHeader) {
         let prefix = self.shared.plan.prefix(packed);
-        let replace = |flat: &mut Flat| flat.replace(flat_prefix(prefix), w.old, entry);
-        if prefix.len == 0 || !self.change_flat(w, packed, replace) {
+        let replace = |dir1688: &mut Dir1688| dir1688.replace(dir1688_prefix(prefix), w.old, entry);
+        if prefix.len == 0 || !self.change_dir1688(w, packed, replace) {
             self.trie(self.root(packed)).replace(prefix, entry);
         }
         self.retire(w.domain);
@@ -547,10 +551,10 @@ impl<T: Word> Engine for Lpm<T> {
             set_prefix(&field, shorter, &mut key);
             (w.stored)(&key)
         };
-        match &mut self.spread {
-            Spread::Now(flat) if prefix.len > 0 => {
+        match &mut self.dir1688_state {
+            Dir1688State::Now(dir1688) if prefix.len > 0 => {
                 let mut stored = |len| stored(Prefix { value: prefix.value.prefix(len), len });
-                flat.remove(flat_prefix(prefix), w.old, &mut stored);
+                dir1688.remove(dir1688_prefix(prefix), w.old, &mut stored);
             }
             _ => self.trie(root).remove(prefix, &mut stored),
         }
@@ -573,18 +577,18 @@ impl<T: Word> Engine for Lpm<T> {
     }
 
     fn collect(&mut self, domain: &Domain) {
-        let Lpm { limbo, spare, spread, .. } = self;
+        let Lpm { limbo, allocator, dir1688_state, .. } = self;
         // SAFETY: what comes out of limbo was unlinked, and every worker has been quiescent since.
-        limbo.collect(domain, |retired| unsafe { retired.free(spare, spread) });
+        limbo.collect(domain, |retired| unsafe { retired.free(allocator, dir1688_state) });
     }
 }
 
 impl<T: Word> Drop for Lpm<T> {
     /// There are no readers any more.
     fn drop(&mut self) {
-        let Lpm { shared, directory, groups, dead, limbo, spare, spread, .. } = self;
+        let Lpm { shared, directory, groups, unlinked, limbo, allocator, dir1688_state, .. } = self;
         let mut clear = |root: &Root, directory: Option<&mut Directory>| {
-            trie::clear::<T>(root, directory, dead);
+            trie::clear::<T>(root, directory, unlinked);
         };
         clear(&shared.root, directory.as_mut());
         for (_, group) in groups.iter().flat_map(PointerMap::iter) {
@@ -594,27 +598,27 @@ impl<T: Word> Drop for Lpm<T> {
             clear(&group.root, None);
         }
         // SAFETY: nothing is linked any more, and there are no readers.
-        dead.drain(..).for_each(|dead| unsafe { spare.give_back(dead) });
+        unlinked.drain(..).for_each(|unlinked| unsafe { allocator.release(unlinked) });
         // SAFETY: as above.
-        limbo.drain().for_each(|retired| unsafe { retired.free(spare, spread) });
+        limbo.drain().for_each(|retired| unsafe { retired.free(allocator, dir1688_state) });
     }
 }
 
 impl Retired {
     /// # Safety
     /// No reader can see it any more.
-    unsafe fn free(self, spare: &mut Spare, spread: &mut Spread) {
+    unsafe fn free(self, allocator: &mut NodeAllocator, dir1688_state: &mut Dir1688State) {
         match self {
             // SAFETY: the caller's promise.
-            Retired::Memory(dead) => unsafe { spare.give_back(dead) },
+            Retired::Memory(unlinked) => unsafe { allocator.release(unlinked) },
             // SAFETY: groups are boxed, and retired once, when they are empty.
             Retired::Group(group) => drop(unsafe { Box::from_raw(group) }),
             Retired::Array(old) => drop(old),
-            Retired::Flat(flat) => drop(flat),
-            Retired::OfFlat(gone) => {
-                if let Spread::Now(flat) = spread {
+            Retired::Dir1688(dir1688) => drop(dir1688),
+            Retired::OfDir1688(resources) => {
+                if let Dir1688State::Now(dir1688) = dir1688_state {
                     // SAFETY: as above; a table makes this structure only once, so the resource is its own.
-                    unsafe { flat.free(gone) };
+                    unsafe { dir1688.free(resources) };
                 }
             }
         }

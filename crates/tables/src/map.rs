@@ -60,7 +60,7 @@
 #![allow(unsafe_code)]
 
 use crate::reclaim::Domain;
-use crate::sync::{Apart, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, CachePadded, Ordering};
 use abi::EntryHeader;
 use std::ptr;
 
@@ -202,7 +202,7 @@ struct Array {
     /// Buckets of chains, in chunks; the last chunk has `overflow_left` unused ones at its end.
     overflow: Vec<Box<[Bucket]>>,
     overflow_left: usize,
-    snapshot: Box<Apart<MapSnapshot>>,
+    snapshot: Box<CachePadded<MapSnapshot>>,
 }
 
 fn zeroed_buckets(count: usize) -> Box<[Bucket]> {
@@ -219,7 +219,7 @@ impl Array {
     fn new(buckets: usize, seeds: [u64; 2]) -> Array {
         let buckets = zeroed_buckets(buckets.next_power_of_two());
         let snapshot =
-            Box::new(Apart(MapSnapshot { buckets: buckets.as_ptr(), mask: buckets.len() as u64 - 1, seeds }));
+            Box::new(CachePadded(MapSnapshot { buckets: buckets.as_ptr(), mask: buckets.len() as u64 - 1, seeds }));
         Array { buckets, overflow: Vec::new(), overflow_left: 0, snapshot }
     }
 

@@ -14,12 +14,12 @@
 //!
 //! **Changes of rules.** A prefilter stays valid: [`cover`] sets a rule's bits before lookups can find it. Changing a
 //! rule's action changes no bit, and a deleted rule leaves its bits set. So a prefilter passes more and more keys,
-//! until it [`is_worn`] and code with a new one is compiled. A table for which no prefilter can be made (because a rule
-//! matches every key, say) has none until code is compiled again.
+//! until it [`needs_rebuild`] and code with a new one is compiled. A table for which no prefilter can be made (because
+//! a rule matches every key, say) has none until code is compiled again.
 //!
 //! Tests: below; `tests/stress.rs`; `crates/datapath/tests/rules.rs` and `recompile.rs`, against the interpreter.
 
-use crate::columns::{Column, ROWS, accepted, byte_of, columns};
+use crate::columns::{BYTE_VALUES, Column, accepted, byte_of, columns};
 use abi::{Prefilter, PrefilterColumn, Rule, TableShape};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ const ALIKE_MAX: usize = 4;
 /// not worth testing.
 const PASS_MAX: f64 = 4.0;
 /// Another byte is tested only if at most this part of the samples that passed so far still passes.
-const WORTHWHILE: f64 = 0.5;
+const USEFUL_RATIO_MAX: f64 = 0.5;
 /// Number of sample keys.
 const SAMPLES: usize = 1024;
 
@@ -45,8 +45,8 @@ fn mixed(word: u64) -> u64 {
 }
 
 /// For each column, a row for each value of the byte: the groups of rules that match it.
-fn rows(rules: &[&Rule], columns: &[Column]) -> Vec<[u64; ROWS]> {
-    let mut rows = vec![[0; ROWS]; columns.len()];
+fn rows(rules: &[&Rule], columns: &[Column]) -> Vec<[u64; BYTE_VALUES]> {
+    let mut rows = vec![[0; BYTE_VALUES]; columns.len()];
     // Groups with a rule that matches all values.
     let mut all = vec![0; columns.len()];
     for (i, rule) in rules.iter().enumerate() {
@@ -76,8 +76,8 @@ pub fn of(rules: &[&Rule]) -> Option<Prefilter> {
     sorted.sort_by_key(|rule| (&rule.mask, &rule.value));
     let columns = columns(rules);
     let rows = rows(&sorted, &columns);
-    let all: Vec<(Column, [u64; ROWS])> = columns.into_iter().zip(rows).collect();
-    choose(all.clone(), &near(rules, &all)).or_else(|| choose(all, &|_, _| None))
+    let all: Vec<(Column, [u64; BYTE_VALUES])> = columns.into_iter().zip(rows).collect();
+    choose(all.clone(), &nearest(rules, &all)).or_else(|| choose(all, &|_, _| None))
 }
 
 /// A prefilter for a table's entries, if they are known; `None` if they are not, or if no few bytes are selective
@@ -87,26 +87,26 @@ pub fn of_known(shape: &TableShape) -> Option<Arc<Prefilter>> {
     of(&rules[..rules.len() - usize::from(default.is_none())]).map(Arc::new)
 }
 
-/// A prefilter with some of these columns and their rows. `near` returns a sample's byte in a column, or `None` for a
-/// random one.
-fn choose(mut left: Vec<(Column, [u64; ROWS])>, near: &Near<'_>) -> Option<Prefilter> {
+/// A prefilter with some of these columns and their rows. `nearest` returns a sample's byte in a column, or `None` for
+/// a random one.
+fn choose(mut left: Vec<(Column, [u64; BYTE_VALUES])>, nearest: &Nearest<'_>) -> Option<Prefilter> {
     let mut chosen = Vec::new();
     // For each sample, the AND of its rows in the chosen columns.
     let mut common = vec![u64::MAX; SAMPLES];
     let mut passing = 1.0;
     while chosen.len() < BYTES_MAX && !left.is_empty() {
         let value_of = |sample: usize, column: &Column| {
-            near(sample, *column).unwrap_or_else(|| {
+            nearest(sample, *column).unwrap_or_else(|| {
                 let seed = (sample as u64 + 1) << 16 | (column.word as u64) << 8 | u64::from(column.byte);
                 (mixed(seed) >> 56) as usize
             })
         };
-        let pass = |(column, rows): &(Column, [u64; ROWS])| {
+        let pass = |(column, rows): &(Column, [u64; BYTE_VALUES])| {
             common.iter().enumerate().filter(|(s, bits)| **bits & rows[value_of(*s, column)] != 0).count()
         };
         let best = (0..left.len()).min_by_key(|i| pass(&left[*i]))?;
         let part = pass(&left[best]) as f64 / SAMPLES as f64;
-        if part > WORTHWHILE * passing {
+        if part > USEFUL_RATIO_MAX * passing {
             break;
         }
         let (column, rows) = left.swap_remove(best);
@@ -147,17 +147,17 @@ pub fn cover(prefilter: &Prefilter, mask: &[u64], value: &[u64]) {
 }
 
 /// Whether so many samples pass that such a prefilter would not be made.
-pub fn is_worn(prefilter: &Prefilter) -> bool {
+pub fn needs_rebuild(prefilter: &Prefilter) -> bool {
     let row = |c: &PrefilterColumn, sample: usize| c.rows[usize::from(c.samples[sample])].load(Ordering::Relaxed);
     let passes = |sample: &usize| prefilter.columns.iter().fold(u64::MAX, |bits, c| bits & row(c, *sample)) != 0;
     (0..SAMPLES).filter(passes).count() as f64 * PASS_MAX > SAMPLES as f64
 }
 
 /// A sample's byte in a column; `None` for a random one.
-type Near<'a> = dyn Fn(usize, Column) -> Option<usize> + 'a;
+type Nearest<'a> = dyn Fn(usize, Column) -> Option<usize> + 'a;
 
 /// Sample bytes taken from one of the rules, in the columns in which rules are alike.
-fn near<'a>(rules: &'a [&Rule], all: &[(Column, [u64; ROWS])]) -> Box<Near<'a>> {
+fn nearest<'a>(rules: &'a [&Rule], all: &[(Column, [u64; BYTE_VALUES])]) -> Box<Nearest<'a>> {
     let of = |words: &[u64], column: Column| byte_of(words[column.word], column.byte) as usize;
     let is_alike = |column: Column| {
         let (mut count, mut values) = (0, Vec::new());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_meets_a_rule_passes_and_most_else_does_not() {
+    fn matching_keys_pass_the_prefilter_and_most_others_do_not() {
         let mut random = Random::new(3);
         for count in [1, 5, 64, 100, 1000, 5000] {
             // Rules about one network, about hosts in it, and about ports anywhere.
@@ -208,8 +208,8 @@ mod tests {
             let mut passed = 0;
             for i in 0..4000 {
                 let any = random.next_u64();
-                let near = rules[i % rules.len()];
-                let key = if i % 2 == 0 { any } else { (any & !near.mask[0]) | near.value[0] };
+                let nearest = rules[i % rules.len()];
+                let key = if i % 2 == 0 { any } else { (any & !nearest.mask[0]) | nearest.value[0] };
                 let meets = rules.iter().any(|r| key & r.mask[0] == r.value[0]);
                 assert!(!meets || passes(&prefilter, key), "{count} rules, {key:x}");
                 passed += u32::from(i % 2 == 0 && passes(&prefilter, key));
@@ -220,7 +220,7 @@ mod tests {
 
     /// Rules about hosts and networks of 100.64.0.0/10, some with a port.
     #[test]
-    fn keys_of_the_network_that_all_rules_are_about_are_kept_back_too() {
+    fn keys_of_the_network_of_all_rules_are_filtered_too() {
         let mut random = Random::new(5);
         for count in [5, 100] {
             let masks = [0xffff_ffff_0000_ffff, 0xffff_ff00_0000_0000, 0xffff_0000_0000_ffff];
@@ -234,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_accept_most_keys_have_none() {
+    fn rules_that_accept_most_keys_have_no_prefilter() {
         assert!(of(&[&rule(0x80, 0), &rule(0x80, 0x80)]).is_none());
         assert!(of(&[&rule(0xff, 7), &rule(0, 0)]).is_none());
         assert!(of(&[]).is_none());
     }
 
     #[test]
-    fn a_rule_that_comes_later_passes_at_once_and_the_same_rule_again_costs_nothing() {
+    fn a_later_rule_passes_at_once_and_a_repeated_rule_costs_nothing() {
         let mut random = Random::new(7);
         let masks = [0xff00_0000_0000_0000, 0xffff_ff00_0000_0000, 0xfff8_0000_0000_ffff, 0xffff];
         let mut draw = |i: usize| rule(masks[i % 3], 0x0a00_0000_0000_0000 | random.next_u64() >> 8);
@@ -254,7 +254,7 @@ mod tests {
         let before = bits();
         rules.iter().for_each(|r| cover(&prefilter, &r.mask, &r.value));
         assert_eq!(bits(), before, "they are covered");
-        assert!(!is_worn(&prefilter));
+        assert!(!needs_rebuild(&prefilter));
         let mut random = Random::new(8);
         for i in 0..3000 {
             let new = rule(masks[i % 4], random.next_u64());
@@ -264,6 +264,6 @@ mod tests {
                 assert!(passes(&prefilter, key), "rule {i}, {key:x}");
             }
         }
-        assert!(is_worn(&prefilter), "3,000 rules about anything");
+        assert!(needs_rebuild(&prefilter), "3,000 rules about anything");
     }
 }

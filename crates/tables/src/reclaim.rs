@@ -55,7 +55,7 @@ pub const ACKNOWLEDGE_MAX: Duration = Duration::from_secs(1);
 /// The most that one iteration of the wait counts towards that time. If the whole process was stopped, so was the
 /// writer, and its wait says nothing about the workers.
 #[cfg(not(loom))]
-const LOOK_MAX: Duration = Duration::from_millis(10);
+const POLL_TIME_MAX: Duration = Duration::from_millis(10);
 
 /// Limit of the retired memory that may wait before changes are refused, in units: 256 MB, or as many small objects.
 pub const BACKLOG_MAX: u64 = 1 << 16;
@@ -91,7 +91,7 @@ pub struct Unacknowledged {
 
 impl fmt::Display for Unacknowledged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "worker {} has not come to the end of a batch for {ACKNOWLEDGE_MAX:?}", self.worker)
+        write!(f, "worker {} has not finished its batch within {ACKNOWLEDGE_MAX:?}", self.worker)
     }
 }
 
@@ -209,18 +209,18 @@ impl Domain {
     #[cfg(not(loom))]
     fn wait_until_past(&self, epoch: u64) -> bool {
         let (mut waited, mut last) = (Duration::ZERO, std::time::Instant::now());
-        for look in 0u64.. {
+        for poll in 0u64.. {
             if self.is_past(epoch) {
                 return true;
             }
             let now = std::time::Instant::now();
-            waited += now.duration_since(last).min(LOOK_MAX);
+            waited += now.duration_since(last).min(POLL_TIME_MAX);
             last = now;
             if waited >= ACKNOWLEDGE_MAX {
                 break;
             }
             // A batch takes some microseconds, but the worker may have been preempted.
-            match look {
+            match poll {
                 ..100 => std::hint::spin_loop(),
                 _ => std::thread::sleep(Duration::from_micros(20)),
             }
@@ -297,20 +297,20 @@ impl Domain {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assumption {
     /// The generation in which code was last compiled with it.
-    told_in: Option<u64>,
+    generation: Option<u64>,
     /// An epoch that began after that generation had ended.
     ended_before: Option<u64>,
 }
 
 impl Assumption {
     /// Records that code is about to be compiled with the assumption. The caller excludes changes meanwhile.
-    pub fn tell(&mut self, domain: &Domain) {
-        *self = Assumption { told_in: Some(domain.generation()), ended_before: None };
+    pub fn hold(&mut self, domain: &Domain) {
+        *self = Assumption { generation: Some(domain.generation()), ended_before: None };
     }
 
     /// Whether code may rely on the assumption.
     pub fn is_held(&self) -> bool {
-        self.told_in.is_some()
+        self.generation.is_some()
     }
 
     /// Invalidates the assumption. On `Ok`, no batch runs or will run with code that relies on it, so the table may be
@@ -320,8 +320,8 @@ impl Assumption {
     /// As [`Domain::await_acknowledged`]. The table must not be changed then; the assumption is held until a later call
     /// succeeds.
     pub fn invalidate(&mut self, domain: &Domain) -> Result<(), Unacknowledged> {
-        let Some(told_in) = self.told_in else { return Ok(()) };
-        if domain.generation() == told_in {
+        let Some(generation) = self.generation else { return Ok(()) };
+        if domain.generation() == generation {
             domain.invalidate();
         }
         // Also needed if another writer has invalidated it: batches that began before may still run.

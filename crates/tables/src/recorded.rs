@@ -21,12 +21,12 @@ use crate::prefilter;
 use crate::reclaim::{Assumption, Domain, Limbo, Unacknowledged};
 use crate::records::{Record, Records};
 use crate::shared::SharedEntries;
-use crate::sync::Apart;
+use crate::sync::CachePadded;
 use crate::table::{Assumed, SpecError, TableSpec, await_indices, default_tag, index_limit};
 use crate::{selector, strategy};
 use abi::state::{ReadEntry, StateError};
 use abi::table::{LookupBatchFn, LookupFn};
-use abi::{Answers, EngineKind, EntryHeader, EntryParts, EntryShape, Prefilter, Rule, TableBinding, TableHandle};
+use abi::{EngineKind, EntryHeader, EntryParts, EntryShape, Prefilter, ResultEntries, Rule, TableBinding, TableHandle};
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -50,7 +50,7 @@ struct Retired {
 pub(crate) struct RecordedTable {
     spec: TableSpec,
     shape: KeyShape,
-    handle: Box<Apart<TableHandle>>,
+    handle: Box<CachePadded<TableHandle>>,
     engine: Option<Box<dyn Engine>>,
     domain: Arc<Domain>,
     memory: EntryMemory,
@@ -96,7 +96,7 @@ impl RecordedTable {
             false => EntryMemory::new(&spec.actions, parts),
         };
         let snapshot = engine.as_ref().map_or(ptr::null(), |e| e.snapshot());
-        let handle = Box::new(Apart(TableHandle {
+        let handle = Box::new(CachePadded(TableHandle {
             snapshot: AtomicPtr::new(snapshot.cast_mut()),
             default_entry: AtomicPtr::new(memory.make(default_action, default_tag(&spec))),
         }));
@@ -212,7 +212,7 @@ impl RecordedTable {
     }
 
     /// The possible results of a lookup besides the default entry, valid until there is a new content.
-    pub(crate) fn answers(&self) -> Option<Answers> {
+    pub(crate) fn results(&self) -> Option<ResultEntries> {
         let shared = self.shared.as_ref()?;
         let row = self.memory.row_of(shared.iter())?;
         let first = row.first().wrapping_add(self.memory.writer().layout().before as usize).cast_const().cast();
@@ -220,7 +220,7 @@ impl RecordedTable {
         let entries = self.memory.writer();
         // SAFETY: entries in use are live.
         let shapes = shared.iter().map(|entry| unsafe { entries.shape(entry) }).collect();
-        Some(Answers { first, stride, places, entries: shapes })
+        Some(ResultEntries { first, stride, places, entries: shapes })
     }
 
     fn lookup_fn(&self) -> LookupFn {
@@ -489,8 +489,10 @@ impl RecordedTable {
 
     /// Collects retired entries every 64 changes or so.
     fn collect_some(&mut self) {
-        const EVERY: u64 = 64;
-        if self.limbo.len() as u64 % EVERY == EVERY - 1 || self.records.next_seq().is_multiple_of(EVERY) {
+        const RETIRE_INTERVAL: u64 = 64;
+        if self.limbo.len() as u64 % RETIRE_INTERVAL == RETIRE_INTERVAL - 1
+            || self.records.next_seq().is_multiple_of(RETIRE_INTERVAL)
+        {
             self.collect();
         }
     }
@@ -519,7 +521,7 @@ impl RecordedTable {
     /// Retires an entry that the engine no longer has, unless others share it.
     fn retire(&mut self, retired: Retired) {
         if let Some(shared) = &mut self.shared
-            && !shared.give_back(&self.memory, retired.entry)
+            && !shared.release(&self.memory, retired.entry)
         {
             return;
         }

@@ -75,7 +75,7 @@ impl SharedEntries {
     }
 
     /// Drops a reference. Returns true if that was the last one; the caller then retires the entry.
-    pub(crate) fn give_back(&mut self, memory: &EntryMemory, entry: *mut EntryHeader) -> bool {
+    pub(crate) fn release(&mut self, memory: &EntryMemory, entry: *mut EntryHeader) -> bool {
         // SAFETY: entries in use are live.
         let hash_of = |entry| unsafe { memory.writer().hash_of(entry) };
         let hash = hash_of(entry);

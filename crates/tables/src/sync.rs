@@ -1,5 +1,5 @@
 //! Atomics for the lock-free parts: the standard ones, or the model checker's under `--cfg loom`; also prefetches, and
-//! [`Apart`], which avoids false sharing.
+//! [`CachePadded`], which avoids false sharing.
 #![allow(unsafe_code)]
 
 #[cfg(not(loom))]
@@ -24,9 +24,9 @@ pub(crate) fn prefetch<T>(at: *const T) {
 /// keep waiting for the line.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Apart<T>(pub(crate) T);
+pub(crate) struct CachePadded<T>(pub(crate) T);
 
-impl<T> std::ops::Deref for Apart<T> {
+impl<T> std::ops::Deref for CachePadded<T> {
     type Target = T;
 
     fn deref(&self) -> &T {

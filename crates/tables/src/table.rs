@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SPARE_INDICES: u64 = 64;
 
 /// Changes of a table after which the backlog is checked again; the check reads cache lines that all workers write.
-const ROOM_EVERY: u64 = 64;
+const ROOM_CHECK_INTERVAL: u64 = 64;
 
 /// The declaration of a table.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ pub struct Wanted {
     /// All entries, if there are at most this many.
     pub entries_max: Option<u64>,
     /// The distinct contents of entries, if they are few.
-    pub answers: bool,
+    pub results: bool,
     /// If all entries are not wanted or too many: a filter for keys that match none of them ([`crate::prefilter`]), if
     /// a few bytes are selective enough.
     pub prefilter: bool,
@@ -171,7 +171,7 @@ pub struct Table {
     /// Counts changes of entries and of the default action; other threads may read it.
     changes: Arc<AtomicU64>,
     /// Changes since the backlog was last checked.
-    changes_unasked: u64,
+    changes_since_shape: u64,
     assumed: Assumed,
     /// The batch of the last change.
     batch: u64,
@@ -220,7 +220,7 @@ impl Table {
             kind,
             domain,
             changes: Arc::default(),
-            changes_unasked: 0,
+            changes_since_shape: 0,
             assumed: Assumed::default(),
             batch: 0,
         })
@@ -248,7 +248,7 @@ impl Table {
             kind,
             domain,
             changes: Arc::default(),
-            changes_unasked: 0,
+            changes_since_shape: 0,
             assumed: Assumed::default(),
             batch: 0,
         })
@@ -277,10 +277,10 @@ impl Table {
     }
 
     /// For a table that packets write: removes expired entries; passes those that the control plane is notified of to
-    /// `tell`.
-    pub fn expire(&mut self, now_us: u64, tell: impl FnMut(TableEntry)) {
+    /// `notify`.
+    pub fn expire(&mut self, now_us: u64, notify: impl FnMut(TableEntry)) {
         if let Kind::Dynamic(t) = &mut self.kind {
-            t.expire(now_us, tell);
+            t.expire(now_us, notify);
         }
     }
 
@@ -517,20 +517,20 @@ impl Table {
     pub fn shape(&mut self, wanted: Option<Wanted>) -> TableShape {
         let has_range = self.spec.keys.iter().any(|(_, kind)| *kind == MatchKind::Range);
         // Assumptions about entries that packets write are never made: a packet would have to invalidate them.
-        let may_tell = !has_range && !self.spec.selector && !self.is_dynamic();
-        let wanted = wanted.filter(|_| may_tell);
+        let has_rules = !has_range && !self.spec.selector && !self.is_dynamic();
+        let wanted = wanted.filter(|_| has_rules);
         let entries_max = wanted.and_then(|wanted| wanted.entries_max);
         let rules = entries_max.is_some_and(|max| self.len() <= max).then(|| each!(&self.kind, t => t.rules()));
-        self.assumed.default_action.tell(&self.domain);
+        self.assumed.default_action.hold(&self.domain);
         if rules.is_some() {
-            self.assumed.entries.tell(&self.domain);
+            self.assumed.entries.hold(&self.domain);
         }
-        let answers = match &self.kind {
-            Kind::Recorded(t) if wanted.is_some_and(|wanted| wanted.answers) => t.answers(),
+        let results = match &self.kind {
+            Kind::Recorded(t) if wanted.is_some_and(|wanted| wanted.results) => t.results(),
             _ => None,
         };
-        if answers.is_some() {
-            self.assumed.contents.tell(&self.domain);
+        if results.is_some() {
+            self.assumed.contents.hold(&self.domain);
         }
         let (words, default) = each!(&self.kind, t => (t.snapshot_words(), t.default_shape()));
         // SAFETY: the handle is this table's.
@@ -539,18 +539,18 @@ impl Table {
             Kind::Recorded(t) if rules.is_none() && wanted.is_some_and(|wanted| wanted.prefilter) => t.prefilter(),
             _ => None,
         };
-        TableShape { snapshot, words, default, rules, answers, prefilter }
+        TableShape { snapshot, words, default, rules, results, prefilter }
     }
 
     /// Counts a change that may retire memory and, now and then, waits until the backlog has room for it.
     fn await_room(&mut self) -> Result<(), StateError> {
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.domain.note_change();
-        self.changes_unasked += 1;
+        self.changes_since_shape += 1;
         // A rollback does not wait: its batch has already waited.
-        if self.changes_unasked >= ROOM_EVERY && self.assumed.phase != Phase::Undo {
+        if self.changes_since_shape >= ROOM_CHECK_INTERVAL && self.assumed.phase != Phase::Undo {
             self.domain.await_room()?;
-            self.changes_unasked = 0;
+            self.changes_since_shape = 0;
         }
         Ok(())
     }

@@ -16,9 +16,9 @@
 //! Tables of up to [`LINEAR_MAX`] entries are searched linearly instead ([`linear`]), and tables with many masks use
 //! bit vectors ([`vectors`]).
 //!
-//! Structure: a [`Filter`] over all entries, rebuilt when it is worn; a [`TupleList`], replaced as a whole when a tuple
-//! is added, removed or reordered; for each [`Tuple`] a [`Buckets`] array, replaced when it grows; each bucket is a
-//! list of [`Node`]s, best rank first, changed in place.
+//! Structure: a [`Filter`] over all entries, rebuilt when it is saturated; a [`TupleList`], replaced as a whole when a
+//! tuple is added, removed or reordered; for each [`Tuple`] a [`Buckets`] array, replaced when it grows; each bucket is
+//! a list of [`Node`]s, best rank first, changed in place.
 //!
 //! **Concurrent readers.** Each change of one entry becomes visible with one store (a link, or the entry of a node).
 //! The entry is in the filter before that, and a new list that ranks its tuple higher follows after it: so a stale
@@ -48,7 +48,7 @@ use base::entry::MatchKind;
 use filter::Filter;
 use lanes::Hasher;
 use linear::{Item, LINEAR_MAX, Linear};
-use memory::{Buckets, Dead, Node};
+use memory::{Buckets, Node, Unlinked};
 use search::{RangeField, Shared, Tuple, TupleList, lookups};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
@@ -106,7 +106,7 @@ pub(crate) struct Ternary {
 unsafe impl Send for Ternary {}
 
 enum Retired {
-    Node(Dead),
+    Node(Unlinked),
     Buckets(*mut Buckets),
     Tuple(*mut Tuple),
     List(*mut TupleList),
@@ -211,12 +211,12 @@ impl Ternary {
         self.retired.push(Retired::List(old));
     }
 
-    /// Adds an entry's hash to the filter, which is rebuilt if it is worn.
+    /// Adds an entry's hash to the filter, which is rebuilt if it is saturated.
     fn filter(&mut self, hash: u32) {
         let filter = self.shared.filter.load(Ordering::Relaxed);
         // SAFETY: the filter is linked, so it is alive.
         let there = unsafe { &*filter };
-        if !there.is_worn() {
+        if !there.needs_rebuild() {
             return there.add(hash);
         }
         let mut hashes = vec![hash];
@@ -391,7 +391,7 @@ impl Engine for Ternary {
                 let old = buckets;
                 buckets = (*old).doubled();
                 place.store(buckets, Ordering::Release);
-                (*old).nodes(|node| self.retired.push(Retired::Node(Node::dead(node))));
+                (*old).nodes(|node| self.retired.push(Retired::Node(Node::unlinked(node))));
                 self.retired.push(Retired::Buckets(old));
             }
             (*buckets).insert(Node::new(hash, split.priority, rank.1, entry, &split.words));
@@ -431,11 +431,11 @@ impl Engine for Ternary {
         self.shared.version.change();
         let (link, node) = self.locate(&split, rank.1);
         // SAFETY: the node is linked, so it is alive.
-        let dead = unsafe {
+        let unlinked = unsafe {
             link.store((*node).next.load(Ordering::Relaxed), Ordering::Release);
-            Node::dead(node)
+            Node::unlinked(node)
         };
-        self.retired.push(Retired::Node(dead));
+        self.retired.push(Retired::Node(unlinked));
         let writer = self.tuples.get_mut(&split.mask).expect("the entry's tuple is there");
         writer.len -= 1;
         let before = writer.priorities.last_key_value().map(|(p, _)| *p);
@@ -474,7 +474,7 @@ impl Retired {
         // SAFETY: what was unlinked and not freed yet is alive.
         unsafe {
             match self {
-                Retired::Node(dead) => dead.bytes(),
+                Retired::Node(unlinked) => unlinked.bytes(),
                 Retired::Buckets(buckets) => (**buckets).bytes(),
                 Retired::Tuple(tuple) => (*(**tuple).buckets.load(Ordering::Relaxed)).bytes(),
                 Retired::List(list) => (**list).bytes(),
@@ -492,7 +492,7 @@ impl Retired {
         // SAFETY: the caller's promise; each was boxed or allocated once and is retired once.
         unsafe {
             match self {
-                Retired::Node(dead) => dead.free(),
+                Retired::Node(unlinked) => unlinked.free(),
                 Retired::Buckets(buckets) => drop(Box::from_raw(buckets)),
                 Retired::List(list) => drop(Box::from_raw(list)),
                 Retired::Filter(filter) => drop(Box::from_raw(filter)),
@@ -516,8 +516,8 @@ impl Drop for Ternary {
             unsafe {
                 let buckets = (*writer.tuple).buckets.load(Ordering::Relaxed);
                 let mut nodes = Vec::new();
-                (*buckets).nodes(|node| nodes.push(Node::dead(node)));
-                nodes.into_iter().for_each(|dead| dead.free());
+                (*buckets).nodes(|node| nodes.push(Node::unlinked(node)));
+                nodes.into_iter().for_each(|unlinked| unlinked.free());
                 Retired::Tuple(writer.tuple).free();
             }
         }

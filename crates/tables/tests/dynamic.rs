@@ -243,8 +243,8 @@ fn agree(widths: &[u32], size: u64, step_ticks: u32, changes: &[Change], online:
                 if online {
                     worker.quiescent();
                 }
-                let mut told = Vec::new();
-                table.expire(now, |entry| told.push(entry.key));
+                let mut expired = Vec::new();
+                table.expire(now, |entry| expired.push(entry.key));
                 let over = |kept: &Kept| {
                     let ticks = (kept.timeout_ms * 1000).div_ceil(TICK);
                     kept.timeout_ms > 0 && (kept.began + ticks).next_multiple_of(step_ticks.into()) <= now / TICK
@@ -252,9 +252,9 @@ fn agree(widths: &[u32], size: u64, step_ticks: u32, changes: &[Change], online:
                 let mut ended: Vec<_> =
                     model.iter().filter(|(_, kept)| over(kept)).map(|(k, _)| key(widths, *k)).collect();
                 model.retain(|_, kept| !over(kept));
-                told.sort_by_key(|k| format!("{k:?}"));
+                expired.sort_by_key(|k| format!("{k:?}"));
                 ended.sort_by_key(|k| format!("{k:?}"));
-                assert_eq!(told, ended, "at {now}");
+                assert_eq!(expired, ended, "at {now}");
             }
         }
         assert_eq!(table.len(), model.len() as u64);
@@ -316,7 +316,7 @@ fn a_table_that_is_full_refuses_or_evicts_the_oldest() {
 }
 
 #[test]
-fn an_entry_that_is_taken_back_comes_back_to_a_table_that_packets_filled() {
+fn undoing_a_deletion_restores_the_entry_in_a_full_table() {
     let domain = Domain::new(1);
     let mut table = made(&[32], 4, dynamic(), &domain);
     let binding = table.binding();
@@ -335,7 +335,7 @@ fn an_entry_that_is_taken_back_comes_back_to_a_table_that_packets_filled() {
 }
 
 #[test]
-fn marks_of_ended_entries_are_taken_back() {
+fn overflow_marks_of_expired_entries_are_cleared() {
     let domain = Domain::new(1);
     let mut table = made(&[32], 20_000, dynamic(), &domain);
     let binding = table.binding();
@@ -368,7 +368,7 @@ fn marks_of_ended_entries_are_taken_back() {
 /// Workers add the same and different keys and look them up, while the housekeeping removes expired entries and the
 /// control plane deletes others.
 #[test]
-fn threads_add_find_and_end_entries() {
+fn threads_add_find_and_expire_entries() {
     const KEYS: u64 = 3000;
     let domain = Domain::new(4);
     let table =

@@ -129,10 +129,10 @@ fn epochs_of_several_writers_hold() {
 }
 
 /// A batch of a worker: with specialised code that assumes that all entries are `7`, or with code that assumes nothing.
-fn run_batch(domain: &Domain, told_in: u64, entry: &AtomicU64) {
-    let is_special = domain.generation() == told_in;
+fn run_batch(domain: &Domain, generation: u64, entry: &AtomicU64) {
+    let is_special = domain.generation() == generation;
     let found = entry.load(Ordering::Acquire);
-    assert!(!is_special || found == 7, "code that was told otherwise met {found}");
+    assert!(!is_special || found == 7, "code with the old assumption met {found}");
 }
 
 /// An entry is published only when no batch runs with code that assumes the old entries, or not at all. For each state
@@ -141,12 +141,12 @@ fn assumptions(run: impl Fn(&mut Worker, u64, &AtomicU64) + Copy + Send + Sync +
     model(3, move || {
         let domain = Domain::new(1);
         let entry = Arc::new(AtomicU64::new(7));
-        let told_in = domain.generation();
+        let generation = domain.generation();
         let mut assumption = Assumption::default();
-        assumption.tell(&domain);
+        assumption.hold(&domain);
         let mut reader = worker(&domain);
         let seen = Arc::clone(&entry);
-        let thread = thread::spawn(move || run(&mut reader, told_in, &seen));
+        let thread = thread::spawn(move || run(&mut reader, generation, &seen));
         let mut published = false;
         for _ in 0..2 {
             if !published && assumption.invalidate(&domain).is_ok() {
@@ -163,32 +163,32 @@ fn assumptions(run: impl Fn(&mut Worker, u64, &AtomicU64) + Copy + Send + Sync +
 
 #[test]
 fn no_batch_outlives_an_assumption_in_a_worker_that_goes_online() {
-    assumptions(|worker, told_in, entry| {
+    assumptions(|worker, generation, entry| {
         worker.online();
-        run_batch(worker.domain(), told_in, entry);
+        run_batch(worker.domain(), generation, entry);
         worker.offline();
     });
 }
 
 #[test]
 fn no_batch_outlives_an_assumption_in_a_worker_that_is_quiescent_in_between() {
-    assumptions(|worker, told_in, entry| {
+    assumptions(|worker, generation, entry| {
         worker.online();
-        run_batch(worker.domain(), told_in, entry);
+        run_batch(worker.domain(), generation, entry);
         worker.quiescent();
-        run_batch(worker.domain(), told_in, entry);
+        run_batch(worker.domain(), generation, entry);
         worker.offline();
     });
 }
 
 #[test]
 fn no_batch_outlives_an_assumption_in_a_worker_that_comes_back() {
-    assumptions(|worker, told_in, entry| {
+    assumptions(|worker, generation, entry| {
         worker.online();
-        run_batch(worker.domain(), told_in, entry);
+        run_batch(worker.domain(), generation, entry);
         worker.offline();
         worker.online();
-        run_batch(worker.domain(), told_in, entry);
+        run_batch(worker.domain(), generation, entry);
         worker.offline();
     });
 }
@@ -196,19 +196,19 @@ fn no_batch_outlives_an_assumption_in_a_worker_that_comes_back() {
 /// Another writer has invalidated the assumption already: batches that began before may still run, and are waited for
 /// too.
 #[test]
-fn an_assumption_that_another_writer_invalidated_is_not_outlived() {
+fn no_batch_outlives_an_assumption_that_another_writer_invalidated() {
     model(2, || {
         let domain = Domain::new(1);
         let entry = Arc::new(AtomicU64::new(7));
-        let told_in = domain.generation();
+        let generation = domain.generation();
         let mut assumption = Assumption::default();
-        assumption.tell(&domain);
+        assumption.hold(&domain);
         let mut reader = worker(&domain);
         let (seen, other) = (Arc::clone(&entry), Arc::clone(&domain));
         let other = thread::spawn(move || other.invalidate());
         let thread = thread::spawn(move || {
             reader.online();
-            run_batch(reader.domain(), told_in, &seen);
+            run_batch(reader.domain(), generation, &seen);
             reader.offline();
         });
         if assumption.invalidate(&domain).is_ok() {
@@ -283,7 +283,7 @@ fn a_slot_that_is_filled_again_never_mixes_keys_and_entries() {
 }
 
 #[test]
-fn a_key_that_is_removed_and_added_again_keeps_its_slot_sound() {
+fn a_removed_and_readded_key_keeps_its_slot_consistent() {
     model(3, || {
         let domain = Domain::new(1);
         let mut map = PointerMap::with_seeds([3, 5]);
@@ -303,8 +303,13 @@ fn a_key_that_is_removed_and_added_again_keeps_its_slot_sound() {
 /// Buckets of two slots with keys of two 32-bit words; one bucket is the home of all keys. An entry contains its key.
 struct Exact(Array);
 
-const FORM: Form =
-    Form { shape: Shape { key_bytes: 8, slots: 2, entry_bytes: 8 }, before: 0, far: false, wide_words: 0, mix: 1 };
+const FORM: Form = Form {
+    shape: Shape { key_bytes: 8, slots: 2, entry_bytes: 8 },
+    before: 0,
+    out_of_line: false,
+    wide_words: 0,
+    mix: 1,
+};
 
 /// The hash of every key here: all have the same home and the same overflow mark.
 const HASH: u64 = 0;
@@ -431,7 +436,7 @@ fn a_changed_entry_is_found_at_any_time_when_it_moves_to_a_later_bucket() {
 }
 
 #[test]
-fn a_copy_is_whole_when_readers_see_it() {
+fn a_copy_is_complete_when_readers_see_it() {
     model(2, || {
         let old = Exact::new();
         old.put([1, 1], 1, None);
@@ -454,7 +459,7 @@ fn a_copy_is_whole_when_readers_see_it() {
 
 /// A covering route is added, then the specific one removed: no lookup finds neither.
 #[test]
-fn a_lookup_of_several_steps_sees_one_state() {
+fn a_multi_step_lookup_sees_one_state() {
     model(3, || {
         struct Trie {
             short: AtomicU64,

@@ -69,10 +69,10 @@ fn check(spec: TableSpec, changes: u64, seed: u64) {
         assert_eq!(fast.len(), slow.entries.len() as u64, "{what}");
         let (mut keys_of_batch, mut found_one_by_one) = (Vec::new(), Vec::new());
         for _ in 0..4 {
-            let near =
+            let inline_entry =
                 (!slow.entries.is_empty()).then(|| &slow.entries[random.below(slow.entries.len() as u64) as usize]);
-            let value = |(i, (width, _)): (usize, &(u32, MatchKind))| match near {
-                Some(entry) => random.near(&entry.key[i], *width),
+            let value = |(i, (width, _)): (usize, &(u32, MatchKind))| match inline_entry {
+                Some(entry) => random.inline_entry(&entry.key[i], *width),
                 None => random.bits(*width),
             };
             let values: Vec<Bits> = keys.iter().enumerate().map(value).collect();
@@ -131,7 +131,7 @@ fn exact_in_a_bucket() {
 
 /// Entries out of line; those with equal contents are shared.
 #[test]
-fn exact_with_entries_elsewhere() {
+fn exact_with_out_of_line_entries() {
     for (keys, seed) in [&[(48, Exact)][..], &[(24, Exact), (48, Exact)], &[(128, Exact)]].into_iter().zip(0..) {
         for direct in EACH {
             let spec = |size| TableSpec { direct, actions: vec![vec![64], vec![500]], ..spec(keys, size) };
@@ -206,9 +206,9 @@ fn prefixes_shaped_like_the_internets() {
 
 /// More different entries than DIR-16-8-8 has next-hop indices; the trie takes over.
 #[test]
-fn prefixes_that_outgrow_their_spread_answers() {
+fn prefixes_with_too_many_next_hops_move_to_the_trie() {
     let mut fast = table(TableSpec { direct: false, ..spec(&[(32, Lpm)], 1 << 20) });
-    let most = tables::lpm::flat::answers::NUMBERS as u64 - 1;
+    let most = tables::lpm::dir1688::next_hops::NEXT_HOPS_MAX as u64 - 1;
     let of = |value: u64, prefix_len: u32, action: u64| {
         entry(vec![KeyMatch::Lpm { value: Bits::new(32, value.into()), prefix_len }], 0, action)
     };
@@ -263,11 +263,11 @@ fn prefixes_that_outgrow_their_spread_answers() {
 
 /// Next-hop indices are reused.
 #[test]
-fn spread_answers_may_change_as_often_as_anybody_likes() {
+fn next_hops_may_change_without_limit() {
     let mut fast = table(TableSpec { direct: false, ..spec(&[(32, Lpm)], 1 << 20) });
     let of = |action: u64| entry(vec![KeyMatch::Lpm { value: Bits::new(32, 0x0a00_0000), prefix_len: 8 }], 0, action);
     fast.insert(&of(0), Runs::Call(&call(0)), 0).expect("there is room");
-    for i in 1..3 * tables::lpm::flat::answers::NUMBERS as u64 {
+    for i in 1..3 * tables::lpm::dir1688::next_hops::NEXT_HOPS_MAX as u64 {
         fast.modify(&of(i), Runs::Call(&call(i))).expect("it is there");
         let found = fast.lookup(&key_bytes(&fast.binding().key, &[Bits::new(32, 0x0a01_0203)]));
         assert_eq!(found.and_then(|(_, call)| call), Some(call(i)));
@@ -327,9 +327,9 @@ fn tables_of_many_masks_become_tables_of_few_and_many_again() {
                 }
                 let (mut batch, mut expected) = (Vec::new(), Vec::new());
                 for i in 0..4 {
-                    let near = slow.entries.get(at.wrapping_sub(i));
-                    let value = |(i, (width, _)): (usize, &(u32, MatchKind))| match near {
-                        Some(entry) => random.near(&entry.key[i], *width),
+                    let inline_entry = slow.entries.get(at.wrapping_sub(i));
+                    let value = |(i, (width, _)): (usize, &(u32, MatchKind))| match inline_entry {
+                        Some(entry) => random.inline_entry(&entry.key[i], *width),
                         None => random.bits(*width),
                     };
                     let values: Vec<Bits> = keys.iter().enumerate().map(value).collect();

@@ -465,7 +465,7 @@ const CHANGES: [Change; 9] = [
         waits: false,
     },
     Change {
-        what: "a content that nobody was told of",
+        what: "a content without a held assumption",
         wanted: Wanted { entries_max: Some(10), answers: false, prefilter: false },
         make: |table| insert(table, &prefix(50, 7)),
         waits: false,
@@ -488,7 +488,7 @@ const CHANGES: [Change; 9] = [
 ];
 
 /// A table of 40 prefixes for which code has been compiled with assumptions.
-fn told(change: &Change, domain: &Arc<Domain>) -> Table {
+fn with_held_assumptions(change: &Change, domain: &Arc<Domain>) -> Table {
     let mut table = table(&[(32, Lpm)], &[], domain);
     (0..40).for_each(|i| insert(&mut table, &prefix(i, 1 + i % 3)).expect("there is room"));
     let shape = table.shape(Some(change.wanted));
@@ -575,7 +575,7 @@ fn seen(table: &Table) -> (Vec<TableEntry>, Option<ActionCall>, Option<(u64, u64
 fn changes_wait_for_batches_that_began_before() {
     for change in CHANGES {
         let (domain, what) = (Domain::new(1), change.what);
-        let mut table = told(&change, &domain);
+        let mut table = with_held_assumptions(&change, &domain);
         let mut worker = domain.register().expect("a slot is free");
         worker.online();
         let generation = domain.generation();
@@ -608,7 +608,7 @@ fn changes_wait_for_batches_that_began_before() {
 fn a_change_that_a_stopped_worker_could_misread_is_refused_and_leaves_no_trace() {
     for change in CHANGES.into_iter().filter(|change| change.waits) {
         let (domain, what) = (Domain::new(9), change.what);
-        let mut table = told(&change, &domain);
+        let mut table = with_held_assumptions(&change, &domain);
         let mut worker = domain.register_as(7).expect("a slot is free");
         worker.online();
         let before = seen(&table);

@@ -104,7 +104,7 @@ fn check(keys: &[(u32, MatchKind)], direct: bool, idle_timeout: bool, seed: u64)
 }
 
 #[test]
-fn a_walk_gives_the_table_as_it_was() {
+fn a_walk_returns_a_consistent_snapshot() {
     for (seed, direct) in [(1, false), (2, true)] {
         check(&[(48, Exact)], direct, false, seed);
         check(&[(12, Exact), (48, Exact)], direct, false, seed);
@@ -120,7 +120,7 @@ fn a_walk_gives_the_table_as_it_was() {
 /// A part of a large table, written in the order in which it was read, takes no more memory than the same entries in
 /// any other order.
 #[test]
-fn what_is_read_may_be_written_to_another_table() {
+fn entries_read_back_can_be_written_to_another_table() {
     let spec = || TableSpec {
         keys: vec![(48, Exact)],
         size: 1 << 20,

@@ -3,7 +3,7 @@
 //! bmv2's rates are per microsecond, P4Runtime's per second. bmv2 shows a register's value as a signed 64-bit number:
 //! `bit<64>` values from 2^63 on appear as negative. Cells that are not numbers of at most 64 bits are rejected.
 
-use crate::fault::{Answer, Fault, array as code, coded, meter};
+use crate::fault::{Answer, Fault, array as code, meter, with_code};
 use crate::program::find;
 use crate::service::{BATCH, Context};
 use crate::wire::{Elements, Value};
@@ -106,11 +106,11 @@ impl Context<'_> {
     }
 
     fn one(&self, query: Entity, error_code: i32) -> Answer<Option<Entity>> {
-        Ok(self.read(query).map_err(|error| coded(error, error_code))?.into_iter().next())
+        Ok(self.read(query).map_err(|error| with_code(error, error_code))?.into_iter().next())
     }
 
     fn set(&self, entity: Entity, error_code: i32) -> Answer<Option<Value>> {
-        self.write_one(UpdateKind::Modify, entity).map_err(|error| coded(error, error_code))?;
+        self.write_one(UpdateKind::Modify, entity).map_err(|error| with_code(error, error_code))?;
         Ok(None)
     }
 }
@@ -163,10 +163,10 @@ pub(crate) fn meter_config(rates: &[Value], of: MeterType) -> Result<MeterConfig
         (Some(Value::Double(rate)), Some(Value::I32(burst))) => {
             let per_second = rate * PER_SECOND;
             if !(0.0..=i64::MAX as f64 / 2.0).contains(&per_second) {
-                return Err((meter::INVALID_INFO_RATE, format!("{rate} is no rate")));
+                return Err((meter::INVALID_INFO_RATE, format!("{rate} is not a valid rate")));
             }
             if *burst < 0 {
-                return Err((meter::INVALID_BURST, format!("{burst} is no burst size")));
+                return Err((meter::INVALID_BURST, format!("{burst} is not a valid burst size")));
             }
             Ok((per_second.round() as i64, i64::from(*burst)))
         }
@@ -238,7 +238,7 @@ fn register(on: &mut Context<'_>) -> Answer<(Array, Cell)> {
     match array.cell {
         Some(cell) => Ok((array, cell)),
         None => {
-            let why = format!("not supported: {} has cells that are no numbers of 64 bits at most", array.name);
+            let why = format!("not supported: {} has cells that are not numbers of at most 64 bits", array.name);
             Err(Fault::Coded(code::ERROR, why))
         }
     }
@@ -302,9 +302,9 @@ pub(crate) fn register_write_range(on: &mut Context<'_>) -> Answer<Option<Value>
             })),
         };
         let some = first..to.min(first.saturating_add(BATCH as i32));
-        let results = on.write(some.map(update).collect()).map_err(|error| coded(error, code::ERROR))?;
+        let results = on.write(some.map(update).collect()).map_err(|error| with_code(error, code::ERROR))?;
         if let Some(error) = results.into_iter().find_map(Result::err) {
-            return Err(coded(error, code::ERROR));
+            return Err(with_code(error, code::ERROR));
         }
     }
     Ok(None)

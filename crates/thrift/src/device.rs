@@ -44,7 +44,7 @@ fn port_error(why: String) -> Fault {
 }
 
 fn port_number(number: i32) -> Answer<u32> {
-    u32::try_from(number).map_err(|_| port_error(format!("{number} is no port")))
+    u32::try_from(number).map_err(|_| port_error(format!("{number} is not a valid port")))
 }
 
 /// Adds a port. Only kernel interfaces are allowed: clients that reach the socket must not name files of the machine.
@@ -53,7 +53,7 @@ pub(crate) fn add_port(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let plain = |c: char| c.is_ascii_graphic() && !matches!(c, ':' | '/' | ',' | '@');
     if interface.is_empty() || interface.len() > INTERFACE_BYTES_MAX || !interface.chars().all(plain) {
         return Err(port_error(format!(
-            "`{interface}` is no name of a kernel interface; `sluice port add` adds others"
+            "`{interface}` is not the name of a kernel interface; `sluice port add` adds others"
         )));
     }
     if let Some(Value::Bytes(path)) = on.option(3)
@@ -82,13 +82,13 @@ pub(crate) fn info(on: &mut Context<'_>) -> Answer<Option<Value>> {
 
 pub(crate) fn config(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let program = on.program()?;
-    let config = program.config.as_ref().map_err(Fault::said)?;
+    let config = program.config.as_ref().map_err(Fault::with_message)?;
     Ok(Some(Value::text(&**config)))
 }
 
 pub(crate) fn config_md5(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let program = on.program()?;
-    let config = program.config.as_ref().map_err(Fault::said)?;
+    let config = program.config.as_ref().map_err(Fault::with_message)?;
     Ok(Some(Value::Bytes(Md5::digest(config.as_bytes()).to_vec())))
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn load(on: &mut Context<'_>) -> Answer<Option<Value>> {
     if on.state.waiting.is_some() {
         return Err(Fault::Coded(ONGOING_SWAP, "a program waits for bm_swap_configs already".to_string()));
     }
-    on.switch.check_program(text).map_err(Fault::said)?;
+    on.switch.check_program(text).map_err(Fault::with_message)?;
     on.state.waiting = Some(text.to_string());
     Ok(None)
 }
@@ -117,14 +117,14 @@ pub(crate) fn load(on: &mut Context<'_>) -> Answer<Option<Value>> {
 pub(crate) fn swap(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let none = || Fault::Coded(NO_ONGOING_SWAP, "no program was loaded by bm_load_new_config".to_string());
     let text = on.state.waiting.take().ok_or_else(none)?;
-    on.switch.load_program(&text).map_err(Fault::said)?;
+    on.switch.load_program(&text).map_err(Fault::with_message)?;
     Ok(None)
 }
 
 /// Restarts the program: initial entries, counters and registers at zero, no groups.
 pub(crate) fn reset(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let sessions = on.sessions()?;
-    on.switch.reset().map_err(Fault::said)?;
+    on.switch.reset().map_err(Fault::with_message)?;
     // bmv2 keeps mirroring sessions.
     on.put_sessions_back(sessions)?;
     on.forget_replication()?;
@@ -132,7 +132,7 @@ pub(crate) fn reset(on: &mut Context<'_>) -> Answer<Option<Value>> {
 }
 
 pub(crate) fn serialize(on: &mut Context<'_>) -> Answer<Option<Value>> {
-    on.switch.entities().map(|text| Some(Value::text(text))).map_err(Fault::said)
+    on.switch.entities().map(|text| Some(Value::text(text))).map_err(Fault::with_message)
 }
 
 pub(crate) fn elapsed(on: &mut Context<'_>) -> Answer<Option<Value>> {
@@ -150,21 +150,21 @@ fn change_queues(
     queue: Option<i32>,
     setting: QueueSetting,
 ) -> Answer<Option<Value>> {
-    let no_port = |number| Fault::said(format!("{number} is no port"));
+    let no_port = |number| Fault::with_message(format!("{number} is not a valid port"));
     let port = port.map(|number| u32::try_from(number).map_err(|_| no_port(number))).transpose()?;
-    let no_queue = |number| Fault::said(format!("{number} is no priority"));
+    let no_queue = |number| Fault::with_message(format!("{number} is not a valid priority"));
     let queue = queue.map(|number| u8::try_from(number).map_err(|_| no_queue(number))).transpose()?;
-    on.switch.change_queues(port, queue, setting).map_err(Fault::said)?;
+    on.switch.change_queues(port, queue, setting).map_err(Fault::with_message)?;
     Ok(Some(Value::I32(0)))
 }
 
 fn depth(packets: i32) -> Answer<QueueSetting> {
-    let wrong = |_| Fault::said(format!("a queue cannot hold {packets} packets"));
+    let wrong = |_| Fault::with_message(format!("a queue cannot hold {packets} packets"));
     u32::try_from(packets).map(QueueSetting::Depth).map_err(wrong)
 }
 
 fn rate(packets: i64) -> Answer<QueueSetting> {
-    let wrong = |_| Fault::said(format!("{packets} packets a second is no rate"));
+    let wrong = |_| Fault::with_message(format!("{packets} packets a second is not a valid rate"));
     u64::try_from(packets).map(QueueSetting::Rate).map_err(wrong)
 }
 
@@ -239,7 +239,7 @@ fn set_parameters(on: &Context<'_>, name: &str, parameters: HashParameters, code
     let entry = CalculationEntry { name: name.to_string(), parameters: Some(parameters) };
     on.write_one(UpdateKind::Modify, Entity::Calculation(entry)).map_err(|error| match error.code {
         Code::NotFound => Fault::Coded(codes[0], error.message),
-        _ => fault::coded(error, codes[1]),
+        _ => fault::with_code(error, codes[1]),
     })?;
     Ok(None)
 }
@@ -262,7 +262,7 @@ fn learning(on: &mut Context<'_>, f: impl FnOnce(&Learning, &Arc<Schema>, i32) -
     let none = "learning lists: digests go to controllers by P4Runtime; `sluice run --notifications` sends them";
     let lists = on.learning.ok_or_else(|| Fault::unsupported(none))?;
     let (list, device) = (on.i32(2)?, on.switch.device_id());
-    let schema = on.control(|control| control.schema(device)).map_err(|error| Fault::said(error.message))?;
+    let schema = on.control(|control| control.schema(device)).map_err(|error| Fault::with_message(error.message))?;
     match f(lists, &schema, list) {
         true => Ok(None),
         false => Err(Fault::Coded(learn::INVALID_LIST, format!("there is no learning list {list}"))),
@@ -273,7 +273,7 @@ pub(crate) fn acknowledge_samples(on: &mut Context<'_>) -> Answer<Option<Value>>
     let buffer = on.i64(3)? as u64;
     let number = |value: &Value| match value {
         Value::I32(number) => Ok(usize::try_from(*number).unwrap_or(usize::MAX)),
-        _ => Err(Fault::arguments("argument 4 is no list of i32")),
+        _ => Err(Fault::arguments("argument 4 is not a list of i32")),
     };
     let samples = on.list(4)?.iter().map(number).collect::<Answer<Vec<usize>>>()?;
     learning(on, |lists, schema, list| lists.acknowledge(schema, list, buffer, Some(&samples)))

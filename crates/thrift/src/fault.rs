@@ -30,7 +30,7 @@ impl Fault {
     }
 
     /// Any other error without a code.
-    pub(crate) fn said(why: impl Into<String>) -> Fault {
+    pub(crate) fn with_message(why: impl Into<String>) -> Fault {
         Fault::Said(ApplicationErrorKind::InternalError, why.into())
     }
 
@@ -62,7 +62,7 @@ impl Fault {
 
 impl From<TooLong> for Fault {
     fn from(_: TooLong) -> Fault {
-        Fault::said(format!(
+        Fault::with_message(format!(
             "the answer has more than {} MiB; `sluice table show`, `sluice config save` and P4Runtime have no such limit",
             crate::wire::ANSWER_BYTES_MAX >> 20
         ))
@@ -78,9 +78,9 @@ fn is_general(code: Code) -> bool {
 }
 
 /// An error of the control plane, reported with `code` if it concerns the arguments.
-pub(crate) fn coded(error: Error, code: i32) -> Fault {
+pub(crate) fn with_code(error: Error, code: i32) -> Fault {
     match is_general(error.code) {
-        true => Fault::said(error.message),
+        true => Fault::with_message(error.message),
         false => Fault::Coded(code, error.message),
     }
 }
@@ -179,10 +179,10 @@ mod tests {
 
     #[test]
     fn what_is_said_is_cut() {
-        let Outcome::Failed(_, text) = Fault::said("é".repeat(SAID_BYTES_MAX)).outcome() else { panic!() };
+        let Outcome::Failed(_, text) = Fault::with_message("é".repeat(SAID_BYTES_MAX)).outcome() else { panic!() };
         assert_eq!(text.len(), SAID_BYTES_MAX + 4);
         assert_eq!(
-            Fault::said("short").outcome(),
+            Fault::with_message("short").outcome(),
             Outcome::Failed(ApplicationErrorKind::InternalError, "short".into())
         );
     }

@@ -75,7 +75,7 @@ impl Learning {
     /// milliseconds of any monotonic clock.
     pub fn take(&self, schema: &Arc<Schema>, messages: &[DigestMessage], now_ms: u64) -> Vec<Vec<u8>> {
         let mut lists = self.lock();
-        lists.follow(schema);
+        lists.sync(schema);
         let mut out = Vec::new();
         let Lists { lists, .. } = &mut *lists;
         for message in messages {
@@ -138,7 +138,7 @@ impl Learning {
 
     fn with(&self, schema: &Arc<Schema>, list: i32, f: impl FnOnce(&mut List)) -> bool {
         let mut lists = self.lock();
-        lists.follow(schema);
+        lists.sync(schema);
         let at = usize::try_from(list).ok().and_then(|list| list.checked_sub(1));
         at.and_then(|at| lists.lists.get_mut(at)).map(f).is_some()
     }
@@ -151,7 +151,7 @@ impl Learning {
 
 impl Lists {
     /// Creates new lists if the program has changed.
-    fn follow(&mut self, schema: &Arc<Schema>) {
+    fn sync(&mut self, schema: &Arc<Schema>) {
         if self.schema.as_ref().is_some_and(|known| Arc::ptr_eq(known, schema)) {
             return;
         }

@@ -14,7 +14,7 @@
 //!
 //! A mirroring session to a group has the group's replicas, and is updated when these methods change the group.
 
-use crate::fault::{Answer, Fault, coded, multicast as code};
+use crate::fault::{Answer, Fault, multicast as code, with_code};
 use crate::service::Context;
 use crate::wire::{Bounded, TooLong, Value};
 use control::Code;
@@ -101,7 +101,7 @@ impl Replication {
     }
 
     /// Rebuilds the nodes of groups that other clients have changed.
-    fn follow(&mut self, now: &BTreeMap<u32, Vec<(u32, u32)>>) {
+    fn sync(&mut self, now: &BTreeMap<u32, Vec<(u32, u32)>>) {
         let gone: Vec<u32> = self.groups.keys().filter(|group| !now.contains_key(group)).copied().collect();
         for group in gone {
             let nodes = self.groups.remove(&group).unwrap_or_default();
@@ -184,7 +184,7 @@ impl Context<'_> {
     fn replication(&mut self) -> Answer<Replication> {
         self.program()?;
         let query = Entity::MulticastGroup(MulticastGroup::default());
-        let found = self.read(query).map_err(|error| coded(error, code::ERROR))?;
+        let found = self.read(query).map_err(|error| with_code(error, code::ERROR))?;
         let group = |entity| match entity {
             Entity::MulticastGroup(group) => {
                 let replicas = group.replicas.iter().filter_map(|r| Some((port_of(&r.port)?, r.instance)));
@@ -193,7 +193,7 @@ impl Context<'_> {
             _ => None,
         };
         let now: BTreeMap<u32, Vec<(u32, u32)>> = found.into_iter().filter_map(group).collect();
-        self.state.replication.follow(&now);
+        self.state.replication.sync(&now);
         let of = &self.state.replication;
         if !of.mirrors.is_empty() || !of.to_ports.is_empty() {
             // Sessions may have been removed by another client or program.
@@ -230,7 +230,7 @@ impl Context<'_> {
         if !updates.is_empty() {
             self.write_all(updates).map_err(|error| match error.code {
                 Code::ResourceExhausted => Fault::Coded(code::TABLE_FULL, error.message),
-                _ => coded(error, code::ERROR),
+                _ => with_code(error, code::ERROR),
             })?;
         }
         self.state.replication = next;
@@ -241,7 +241,7 @@ impl Context<'_> {
     fn group(&self, next: &Replication, group_id: u32) -> Answer<MulticastGroup> {
         let replicas = next.replicas(group_id).into_iter().map(replica).collect();
         let query = MulticastGroup { group_id, ..MulticastGroup::default() };
-        let old = self.read(Entity::MulticastGroup(query)).map_err(|error| coded(error, code::ERROR))?;
+        let old = self.read(Entity::MulticastGroup(query)).map_err(|error| with_code(error, code::ERROR))?;
         // Metadata that a controller wrote are kept.
         let metadata = old.into_iter().find_map(|entity| match entity {
             Entity::MulticastGroup(group) if group.group_id == group_id => Some(group.metadata),
@@ -266,7 +266,8 @@ impl Context<'_> {
 pub(crate) fn create_group(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let mut next = on.replication()?;
     let given = on.i32(2)?;
-    let wrong = || Fault::Coded(code::INVALID_MGID, format!("{given} is no multicast group; ids run from 1 to 65535"));
+    let wrong =
+        || Fault::Coded(code::INVALID_MGID, format!("{given} is not a valid multicast group; ids run from 1 to 65535"));
     let id = u16::try_from(given).ok().filter(|id| *id > 0).map(u32::from).ok_or_else(wrong)?;
     if next.groups.contains_key(&id) {
         // No error, as in bmv2.
@@ -297,7 +298,8 @@ pub(crate) fn destroy_group(on: &mut Context<'_>) -> Answer<Option<Value>> {
 pub(crate) fn create_node(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let mut next = on.replication()?;
     let rid = on.i32(2)?;
-    let rid = u16::try_from(rid).map_err(|_| Fault::Coded(code::ERROR, format!("{rid} is no replication id")))?;
+    let rid =
+        u16::try_from(rid).map_err(|_| Fault::Coded(code::ERROR, format!("{rid} is not a valid replication id")))?;
     if next.nodes.len() >= NODES_MAX {
         return Err(Fault::Coded(code::TABLE_FULL, format!("{NODES_MAX} nodes, which is the limit")));
     }
@@ -360,8 +362,12 @@ pub(crate) fn set_lag(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let mut next = on.replication()?;
     let given = on.i32(2)?;
     let lag = u32::try_from(given).ok().filter(|lag| (*lag as usize) < LAGS_MAX);
-    let wrong =
-        || Fault::Coded(code::ERROR, format!("{given} is no aggregation group; they run from 0 to {}", LAGS_MAX - 1));
+    let wrong = || {
+        Fault::Coded(
+            code::ERROR,
+            format!("{given} is not a valid aggregation group; they run from 0 to {}", LAGS_MAX - 1),
+        )
+    };
     let lag = lag.ok_or_else(wrong)?;
     next.lags.insert(lag, map(on.option(3), PORTS_MAX)?);
     let used = next.nodes.values().filter(|node| node.lags.contains(&lag));
@@ -429,12 +435,14 @@ impl Context<'_> {
     fn session_id(&self) -> Answer<u32> {
         let id = self.i32(1)?;
         let known = u16::try_from(id).ok().filter(|id| *id > 0).map(u32::from);
-        known.ok_or_else(|| Fault::said(format!("{id} is no mirroring session; ids run from 1 to 65535")))
+        known.ok_or_else(|| {
+            Fault::with_message(format!("{id} is not a valid mirroring session; ids run from 1 to 65535"))
+        })
     }
 
     fn session(&self, id: u32) -> Answer<Option<CloneSession>> {
         let query = CloneSession { session_id: id, ..CloneSession::default() };
-        let found = self.read(Entity::CloneSession(query)).map_err(|error| Fault::said(error.message))?;
+        let found = self.read(Entity::CloneSession(query)).map_err(|error| Fault::with_message(error.message))?;
         Ok(found.into_iter().find_map(|entity| match entity {
             Entity::CloneSession(session) if session.session_id == id => Some(session),
             _ => None,
@@ -444,7 +452,7 @@ impl Context<'_> {
     /// All mirroring sessions.
     pub(crate) fn sessions(&self) -> Answer<Vec<CloneSession>> {
         let query = Entity::CloneSession(CloneSession::default());
-        let found = self.read(query).map_err(|error| Fault::said(error.message))?;
+        let found = self.read(query).map_err(|error| Fault::with_message(error.message))?;
         Ok(found
             .into_iter()
             .filter_map(|entity| if let Entity::CloneSession(s) = entity { Some(s) } else { None })
@@ -456,7 +464,7 @@ impl Context<'_> {
         let have: BTreeSet<u32> = self.sessions()?.iter().map(|session| session.session_id).collect();
         for session in sessions.into_iter().filter(|session| !have.contains(&session.session_id)) {
             let put = self.write_one(UpdateKind::Insert, Entity::CloneSession(session));
-            put.map_err(|error| Fault::said(error.message))?;
+            put.map_err(|error| Fault::with_message(error.message))?;
         }
         Ok(())
     }
@@ -471,7 +479,7 @@ impl Context<'_> {
         let updates = updates.collect::<Answer<Vec<_>>>()?;
         match updates.is_empty() {
             true => Ok(()),
-            false => self.write_all(updates).map_err(|error| Fault::said(error.message)),
+            false => self.write_all(updates).map_err(|error| Fault::with_message(error.message)),
         }
     }
 
@@ -492,12 +500,15 @@ impl Context<'_> {
 
     fn add_session(&mut self, group: Option<i32>, port: Option<i32>) -> Answer<()> {
         let id = self.session_id()?;
-        let port = port.map(|port| u32::try_from(port).map_err(|_| Fault::said(format!("{port} is no port"))));
-        let group = group.map(|group| u32::try_from(group).map_err(|_| Fault::said(format!("{group} is no group"))));
+        let port = port
+            .map(|port| u32::try_from(port).map_err(|_| Fault::with_message(format!("{port} is not a valid port"))));
+        let group = group.map(|group| {
+            u32::try_from(group).map_err(|_| Fault::with_message(format!("{group} is not a valid group")))
+        });
         let (port, group) = (port.transpose()?, group.transpose()?);
         let mut next = self.replication()?;
         let update = self.session_update(&next, id, group, port)?;
-        self.write_all(vec![update]).map_err(|error| Fault::said(error.message))?;
+        self.write_all(vec![update]).map_err(|error| Fault::with_message(error.message))?;
         next.mirrors.remove(&id);
         next.to_ports.remove(&id);
         if let Some(group) = group {
@@ -515,7 +526,7 @@ impl Context<'_> {
         let there_was = match self.write_one(UpdateKind::Delete, Entity::CloneSession(session)) {
             Ok(()) => true,
             Err(error) if error.code == Code::NotFound => false,
-            Err(error) => return Err(Fault::said(error.message)),
+            Err(error) => return Err(Fault::with_message(error.message)),
         };
         self.state.replication.mirrors.remove(&id);
         self.state.replication.to_ports.remove(&id);
@@ -618,14 +629,14 @@ mod tests {
         let mut of = Replication::default();
         of.nodes.insert(0, node(1, &[4], &[], None));
         let now = BTreeMap::from([(3, vec![(1, 0), (2, 9), (5, 0)])]);
-        of.follow(&now);
+        of.sync(&now);
         assert_eq!(of.groups[&3], [1, 2]);
         assert_eq!((of.nodes[&1].rid, of.nodes[&1].ports.len(), of.nodes[&2].rid), (0, 2, 9));
         // The same replicas in another order are no change.
         let before = of.groups.clone();
-        of.follow(&BTreeMap::from([(3, vec![(5, 0), (2, 9), (1, 0)])]));
+        of.sync(&BTreeMap::from([(3, vec![(5, 0), (2, 9), (1, 0)])]));
         assert_eq!(of.groups, before);
-        of.follow(&BTreeMap::new());
+        of.sync(&BTreeMap::new());
         assert_eq!((of.groups.len(), of.nodes.len()), (0, 1));
     }
 

@@ -90,7 +90,7 @@ impl Ageing {
     /// Takes idle entries, without blocking.
     pub fn take(&self, idle: Vec<TableEntry>) {
         if !idle.is_empty() && self.idle.try_send(idle).is_err() {
-            tracing::warn!("idle entries are not told to subscribers: a thrift call takes long");
+            tracing::warn!("idle entries were not reported to subscribers: a thrift call takes long");
         }
     }
 
@@ -110,7 +110,7 @@ fn messages_about(on: &mut crate::service::Context<'_>, entries: Vec<TableEntry>
         let (table, handles) = match tables::handles_of(on, id, &entries) {
             Ok(found) => found,
             Err(fault) => {
-                tracing::warn!("idle entries are not told to subscribers: {}", fault.message());
+                tracing::warn!("idle entries were not reported to subscribers: {}", fault.message());
                 continue;
             }
         };

@@ -3,7 +3,7 @@
 //! A handle is P4Runtime's id minus 1, so no mapping is needed: bmv2 numbers from 0, P4Runtime from 1. A new member or
 //! group gets the lowest free id.
 
-use crate::fault::{Answer, Fault, coded, table as code};
+use crate::fault::{Answer, Fault, table as code, with_code};
 use crate::program::{Program, find};
 use crate::service::Context;
 use crate::wire::{Elements, Value};
@@ -51,7 +51,10 @@ impl Context<'_> {
         let profile = self.profile()?;
         match profile.program.schema.profiles.get(&profile.id).is_some_and(|of| of.with_selector) {
             true => Ok(profile),
-            false => Err(Fault::Coded(code::NO_SELECTION, format!("action profile `{}` is no selector", profile.name))),
+            false => Err(Fault::Coded(
+                code::NO_SELECTION,
+                format!("action profile `{}` is not an action selector", profile.name),
+            )),
         }
     }
 
@@ -60,7 +63,7 @@ impl Context<'_> {
             return Ok(None);
         }
         let query = Member { action_profile_id: profile, member_id: id, action: None };
-        let found = self.read(Entity::Member(query)).map_err(|error| coded(error, code::ERROR))?;
+        let found = self.read(Entity::Member(query)).map_err(|error| with_code(error, code::ERROR))?;
         Ok(found.into_iter().find_map(|entity| match entity {
             Entity::Member(member) if member.member_id == id => Some(member),
             _ => None,
@@ -72,7 +75,7 @@ impl Context<'_> {
             return Ok(None);
         }
         let query = Group { action_profile_id: profile, group_id: id, ..Group::default() };
-        let found = self.read(Entity::Group(query)).map_err(|error| coded(error, code::ERROR))?;
+        let found = self.read(Entity::Group(query)).map_err(|error| with_code(error, code::ERROR))?;
         Ok(found.into_iter().find_map(|entity| match entity {
             Entity::Group(group) if group.group_id == id => Some(group),
             _ => None,
@@ -101,7 +104,7 @@ impl Context<'_> {
                 Err(error) if error.code == Code::ResourceExhausted => {
                     return Err(Fault::Coded(code::FULL, error.message));
                 }
-                Err(error) => return Err(coded(error, code::ERROR)),
+                Err(error) => return Err(with_code(error, code::ERROR)),
             }
         }
         *self.next_id(profile.id, group) = id.wrapping_add(1).max(1);
@@ -147,7 +150,7 @@ pub(crate) fn delete_member(on: &mut Context<'_>) -> Answer<Option<Value>> {
 fn in_use(error: control::Error, code: i32) -> Fault {
     match error.code {
         Code::FailedPrecondition => Fault::Coded(code, error.message),
-        _ => coded(error, code::ERROR),
+        _ => with_code(error, code::ERROR),
     }
 }
 
@@ -156,7 +159,7 @@ pub(crate) fn modify_member(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let member = on.existing(&profile, 3)?;
     let action = Some(on.member_action(&profile, 4, 5)?);
     let done = on.write_one(UpdateKind::Modify, Entity::Member(Member { action, ..member }));
-    done.map_err(|error| coded(error, code::ERROR))?;
+    done.map_err(|error| with_code(error, code::ERROR))?;
     Ok(None)
 }
 
@@ -206,21 +209,21 @@ pub(crate) fn leave(on: &mut Context<'_>) -> Answer<Option<Value>> {
 fn write_group(on: &mut Context<'_>, group: Group) -> Answer<Option<Value>> {
     on.write_one(UpdateKind::Modify, Entity::Group(group)).map_err(|error| match error.code {
         Code::ResourceExhausted => Fault::Coded(code::FULL, error.message),
-        _ => coded(error, code::ERROR),
+        _ => with_code(error, code::ERROR),
     })?;
     Ok(None)
 }
 
 /// A member as a `BmMtActProfMember`.
-fn told_member(profile: &Profile, member: &Member) -> Answer<Value> {
+fn member_value(profile: &Profile, member: &Member) -> Answer<Value> {
     let called = member.action.as_ref().and_then(|action| profile.program.called(action));
-    let (name, data) = called.ok_or_else(|| Fault::said("a member's action cannot be told"))?;
+    let (name, data) = called.ok_or_else(|| Fault::with_message("a member's action cannot be represented"))?;
     let handle = Value::I32(member_handle(member.member_id));
     Ok(Value::Struct(vec![(1, handle), (2, Value::text(name)), (3, Value::List(data))]))
 }
 
 /// A group as a `BmMtActProfGroup`.
-fn told_group(group: &Group) -> Value {
+fn group_value(group: &Group) -> Value {
     let members = group.members.iter().map(|member| Value::I32(member_handle(member.member_id)));
     Value::Struct(vec![(1, Value::I32(group_handle(group.group_id))), (2, Value::List(members.collect()))])
 }
@@ -228,12 +231,12 @@ fn told_group(group: &Group) -> Value {
 pub(crate) fn member(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let profile = on.profile()?;
     let member = on.existing(&profile, 3)?;
-    told_member(&profile, &member).map(Some)
+    member_value(&profile, &member).map(Some)
 }
 
 pub(crate) fn group(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let profile = on.selector()?;
-    on.existing_of(&profile, 3).map(|group| Some(told_group(&group)))
+    on.existing_of(&profile, 3).map(|group| Some(group_value(&group)))
 }
 
 pub(crate) fn members(on: &mut Context<'_>) -> Answer<Option<Value>> {
@@ -242,7 +245,7 @@ pub(crate) fn members(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let query = Member { action_profile_id: profile.id, ..Member::default() };
     let told = on.read_each(Entity::Member(query), |entity| {
         if let Entity::Member(member) = entity {
-            list.push(&told_member(&profile, &member)?)?;
+            list.push(&member_value(&profile, &member)?)?;
         }
         Ok(())
     });
@@ -256,7 +259,7 @@ pub(crate) fn groups(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let query = Group { action_profile_id: profile.id, ..Group::default() };
     let told = on.read_each(Entity::Group(query), |entity| {
         if let Entity::Group(group) = entity {
-            list.push(&told_group(&group))?;
+            list.push(&group_value(&group))?;
         }
         Ok(())
     });

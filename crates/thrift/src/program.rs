@@ -170,7 +170,7 @@ impl Program {
     /// # Errors
     /// A [`Fault`] with `code`, if the number of arguments is wrong, or an argument is invalid.
     pub(crate) fn call(&self, action_id: u32, data: &[Vec<u8>], code: i32) -> Answer<Action> {
-        let schema = self.schema.actions.get(&action_id).ok_or_else(|| Fault::said("the action is gone"))?;
+        let schema = self.schema.actions.get(&action_id).ok_or_else(|| Fault::with_message("the action is gone"))?;
         if data.len() != schema.params.len() {
             let (name, wants, given) = (&schema.name, schema.params.len(), data.len());
             return Err(Fault::Coded(code, format!("action `{name}` has {wants} parameters, {given} are given")));

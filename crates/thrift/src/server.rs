@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A client may be silent between calls for any time, like a command line at its prompt. When all places are taken, a
-//! new connection evicts another one: of the peer that has most, the one whose last call is longest ago (`places`). A
+//! new connection evicts another one: of the peer that has most, the one whose last call is longest ago (`admission`). A
 //! call counts once it has been received completely, so incomplete calls do not keep a place. The rest of a call must
 //! arrive, and its answer must be taken, within [`PATIENCE`] each. Input that is not a call ends the connection.
 //! Memory: one message and one answer for each connection.
@@ -16,8 +16,8 @@ use crate::handles::HandleLookup;
 use crate::notices::Ageing;
 use crate::service::{Services, logged};
 use crate::wire::{self, Outcome};
+use admission::{Activity, Admission, Limits, PeerKey};
 use heartbeat::Heartbeat;
-use places::{Activity, Limits, PeerKey, Places};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -42,7 +42,7 @@ const ROUND_MAX: Duration = Duration::from_secs(10);
 pub struct Server {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
-    places: Arc<Places>,
+    places: Arc<Admission>,
     accepting: Option<JoinHandle<()>>,
     services: Arc<Services>,
 }
@@ -75,7 +75,7 @@ impl Server {
         listener.set_nonblocking(true)?;
         let (most, patience) = limits;
         // One peer may take all places: it loses some when other peers connect.
-        let places = Places::new(Limits { connections: most, per_peer: usize::MAX, handshakes: 0 });
+        let places = Admission::new(Limits { connections: most, per_peer: usize::MAX, handshakes: 0 });
         let stop: Arc<AtomicBool> = Arc::default();
         let (told, of, to) = (Arc::clone(&stop), Arc::clone(&places), Arc::clone(&services));
         let accept = move || accept(&listener, &to, &of, &told, patience);
@@ -91,14 +91,14 @@ impl Drop for Server {
             // A panic of the thread has been reported already.
             let _ = thread.join();
         }
-        self.places.cut_all();
+        self.places.evict_all();
     }
 }
 
 fn accept(
     listener: &TcpListener,
     services: &Arc<Services>,
-    places: &Arc<Places>,
+    places: &Arc<Admission>,
     stop: &AtomicBool,
     patience: Duration,
 ) {
@@ -158,7 +158,7 @@ struct Timed<'a> {
 const CUT_OFF: &str = "it has closed in the middle of a call";
 
 fn late() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "a call that had begun did not come whole in time")
+    io::Error::new(io::ErrorKind::TimedOut, "a call was not received completely in time")
 }
 
 impl Read for Timed<'_> {
@@ -221,13 +221,13 @@ fn encoded(method: &str, sequence: i32, outcome: Outcome) -> Result<Vec<u8>, Str
 fn write_whole(mut stream: &TcpStream, mut answer: &[u8], until: Instant) -> Result<(), String> {
     while !answer.is_empty() {
         if Instant::now() >= until {
-            return Err("an answer was not taken in time".to_string());
+            return Err("the client did not read an answer in time".to_string());
         }
         match stream.write(answer) {
             Ok(written) => answer = &answer[written..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err("an answer was not taken in time".to_string());
+                return Err("the client did not read an answer in time".to_string());
             }
             Err(error) => return Err(error.to_string()),
         }

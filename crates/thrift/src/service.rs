@@ -73,7 +73,7 @@ impl Complaints {
         }
         *lines += 1;
         if *lines == COMPLAINTS_MAX {
-            tracing::warn!("thrift: more goes wrong than this log says, {COMPLAINTS_MAX} lines a second");
+            tracing::warn!("thrift: some messages are left out: at most {COMPLAINTS_MAX} lines are logged each second");
         }
         *lines < COMPLAINTS_MAX
     }
@@ -234,7 +234,7 @@ fn method(name: &str) -> Answer<&'static Method> {
     let unknown = |why: String| Fault::Said(ApplicationErrorKind::UnknownMethod, why);
     let (service, method) = name.split_once(':').ok_or_else(|| {
         unknown(format!(
-            "`{name}` names no service; clients here use the multiplexed protocol, as in `{STANDARD}:{name}`"
+            "`{name}` does not name a service; clients here use the multiplexed protocol, as in `{STANDARD}:{name}`"
         ))
     })?;
     let of = match service {
@@ -334,28 +334,28 @@ impl<'a> Context<'a> {
         match self.argument(id)? {
             Value::I32(value) => Ok(*value),
             Value::I16(value) => Ok(i32::from(*value)),
-            _ => Err(Fault::arguments(format!("argument {id} is no i32"))),
+            _ => Err(Fault::arguments(format!("argument {id} is not an i32"))),
         }
     }
 
     pub(crate) fn i64(&self, id: i16) -> Answer<i64> {
         match self.argument(id)? {
             Value::I64(value) => Ok(*value),
-            _ => Err(Fault::arguments(format!("argument {id} is no i64"))),
+            _ => Err(Fault::arguments(format!("argument {id} is not an i64"))),
         }
     }
 
     pub(crate) fn bool(&self, id: i16) -> Answer<bool> {
         match self.argument(id)? {
             Value::Bool(value) => Ok(*value),
-            _ => Err(Fault::arguments(format!("argument {id} is no bool"))),
+            _ => Err(Fault::arguments(format!("argument {id} is not a bool"))),
         }
     }
 
     pub(crate) fn bytes(&self, id: i16) -> Answer<&'a [u8]> {
         match self.argument(id)? {
             Value::Bytes(value) => Ok(value),
-            _ => Err(Fault::arguments(format!("argument {id} is no string"))),
+            _ => Err(Fault::arguments(format!("argument {id} is not a string"))),
         }
     }
 
@@ -373,13 +373,13 @@ impl<'a> Context<'a> {
 
     /// A text of any length, such as a program.
     pub(crate) fn long_text(&self, id: i16) -> Answer<&'a str> {
-        std::str::from_utf8(self.bytes(id)?).map_err(|_| Fault::arguments(format!("argument {id} is no text (UTF-8)")))
+        std::str::from_utf8(self.bytes(id)?).map_err(|_| Fault::arguments(format!("argument {id} is not text (UTF-8)")))
     }
 
     pub(crate) fn list(&self, id: i16) -> Answer<&'a [Value]> {
         match self.argument(id)? {
             Value::List(values) => Ok(values),
-            _ => Err(Fault::arguments(format!("argument {id} is no list"))),
+            _ => Err(Fault::arguments(format!("argument {id} is not a list"))),
         }
     }
 
@@ -392,7 +392,7 @@ impl<'a> Context<'a> {
     pub(crate) fn data(&self, id: i16) -> Answer<Vec<Vec<u8>>> {
         let bytes = |value: &Value| match value {
             Value::Bytes(bytes) => Ok(bytes.clone()),
-            _ => Err(Fault::arguments(format!("argument {id} is no list of strings"))),
+            _ => Err(Fault::arguments(format!("argument {id} is not a list of strings"))),
         };
         self.list(id)?.iter().map(bytes).collect()
     }
@@ -403,7 +403,8 @@ impl Context<'_> {
     /// The running program, with its description.
     pub(crate) fn program(&mut self) -> Answer<Arc<Program>> {
         let device = self.switch.device_id();
-        let schema = self.control(|control| control.schema(device)).map_err(|error| Fault::said(error.message))?;
+        let schema =
+            self.control(|control| control.schema(device)).map_err(|error| Fault::with_message(error.message))?;
         if let Some(loaded) = self.state.loaded.as_ref().filter(|loaded| Arc::ptr_eq(&loaded.program.schema, &schema)) {
             return Ok(Arc::clone(&loaded.program));
         }
@@ -457,8 +458,8 @@ impl Context<'_> {
             Ok(())
         })
         .map_err(|error| match error {
-            Either::Control(error) => error,
-            Either::Own(fault) => Error::internal(fault.message()),
+            ReadError::Control(error) => error,
+            ReadError::Own(fault) => Error::internal(fault.message()),
         })?;
         Ok(found)
     }
@@ -470,11 +471,11 @@ impl Context<'_> {
     pub(crate) fn read_some(&self, query: Entity, mut more: impl FnMut(Entity) -> bool) -> control::Result<()> {
         let read = self.read_each(query, |entity| match more(entity) {
             true => Ok(()),
-            false => Err(Fault::said("")),
+            false => Err(Fault::with_message("")),
         });
         match read {
-            Err(Either::Control(error)) => Err(error),
-            Ok(()) | Err(Either::Own(_)) => Ok(()),
+            Err(ReadError::Control(error)) => Err(error),
+            Ok(()) | Err(ReadError::Own(_)) => Ok(()),
         }
     }
 
@@ -482,7 +483,7 @@ impl Context<'_> {
     ///
     /// # Errors
     /// The control plane's, if it rejects the query, or the first one of `f`, which ends the read.
-    pub(crate) fn read_each(&self, query: Entity, mut f: impl FnMut(Entity) -> Answer<()>) -> Result<(), Either> {
+    pub(crate) fn read_each(&self, query: Entity, mut f: impl FnMut(Entity) -> Answer<()>) -> Result<(), ReadError> {
         let device = self.switch.device_id();
         let opened = self.control(|control| {
             let (id, mut results) = control.open_read(device, &Default::default(), &[Some(query)])?;
@@ -494,16 +495,16 @@ impl Context<'_> {
                 _ => Ok(id),
             }
         });
-        let id = opened.map_err(Either::Control)?;
+        let id = opened.map_err(ReadError::Control)?;
         loop {
-            let some = self.control(|control| control.read_on(id, STEP)).map_err(Either::Control)?;
+            let some = self.control(|control| control.read_on(id, STEP)).map_err(ReadError::Control)?;
             if some.is_empty() {
                 return Ok(());
             }
             for entity in some {
                 if let Err(fault) = f(entity) {
                     self.control(|control| control.close_read(id));
-                    return Err(Either::Own(fault));
+                    return Err(ReadError::Own(fault));
                 }
             }
         }
@@ -520,10 +521,10 @@ impl Context<'_> {
         if let Some((journal, ticket)) = change
             && let Err(why) = journal.wait(ticket)
         {
-            let taken_back = self.control(Control::take_back);
-            return Err(Error::unavailable(match taken_back {
-                Ok(()) => format!("nothing of the request is kept or in force: {why}"),
-                Err(error) => format!("nothing of the request is kept ({why}), and {error}"),
+            let rolled_back = self.control(Control::roll_back);
+            return Err(Error::unavailable(match rolled_back {
+                Ok(()) => format!("the request was rolled back: {why}"),
+                Err(error) => format!("the request could not be kept ({why}), and {error}"),
             }));
         }
         Ok(results)
@@ -557,19 +558,19 @@ impl Context<'_> {
 }
 
 /// Why a read ended early.
-pub(crate) enum Either {
+pub(crate) enum ReadError {
     /// The control plane rejected it.
     Control(Error),
     /// The callback failed, for example because the answer is too long.
     Own(Fault),
 }
 
-impl Either {
+impl ReadError {
     /// Converts it to a fault; `code` is for errors of the control plane.
     pub(crate) fn fault(self, code: i32) -> Fault {
         match self {
-            Either::Control(error) => crate::fault::coded(error, code),
-            Either::Own(fault) => fault,
+            ReadError::Control(error) => crate::fault::with_code(error, code),
+            ReadError::Own(fault) => fault,
         }
     }
 }

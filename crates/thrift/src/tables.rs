@@ -6,7 +6,7 @@
 //! Tests: `tests/py/test_thrift.py`.
 
 use crate::arrays::{counter_value, meter_config, read_counter_value, read_rates};
-use crate::fault::{Answer, Fault, coded, table as code};
+use crate::fault::{Answer, Fault, table as code, with_code};
 use crate::handles::{Handles, Name, NoEntry};
 use crate::profiles::{group_handle, group_id, member_handle, member_id};
 use crate::program::Program;
@@ -83,7 +83,7 @@ impl Table {
     }
 
     fn lost(&self) -> Fault {
-        Fault::said(format!("a key of {} cannot be told", self.label()))
+        Fault::with_message(format!("a key of {} cannot be represented", self.label()))
     }
 
     /// An action as a `BmActionEntry`.
@@ -104,7 +104,7 @@ impl Table {
     }
 
     /// An entry as a `BmMtEntry`.
-    fn told(&self, handles: &Handles, handle: i32, entry: &TableEntry) -> Answer<Value> {
+    fn entry_value(&self, handles: &Handles, handle: i32, entry: &TableEntry) -> Answer<Value> {
         let key = self.program.key_bytes(self.schema(), &entry.matches).ok_or_else(|| self.lost())?;
         let given = handles.given(handle);
         let params = self.program.params(self.schema(), &key, given).ok_or_else(|| self.lost())?;
@@ -165,7 +165,9 @@ impl Context<'_> {
             let Entity::Table(entry) = entity else { return Ok(()) };
             names.insert(table.name_of(&entry).ok_or_else(|| table.lost())?);
             match names.len() > ENTRIES_MAX {
-                true => Err(Fault::said(format!("{} has more than {ENTRIES_MAX} entries, {SHOW}", table.label()))),
+                true => {
+                    Err(Fault::with_message(format!("{} has more than {ENTRIES_MAX} entries, {SHOW}", table.label())))
+                }
                 false => Ok(()),
             }
         });
@@ -179,7 +181,9 @@ impl Context<'_> {
             (std::cmp::Reverse(priority.to_vec()), key.to_vec())
         });
         for name in &new {
-            handles.of(name).ok_or_else(|| Fault::said(format!("{}: there is no handle left", table.label())))?;
+            handles
+                .of(name)
+                .ok_or_else(|| Fault::with_message(format!("{}: there is no handle left", table.label())))?;
         }
         handles.complete = true;
         Ok(())
@@ -242,7 +246,7 @@ impl Context<'_> {
             }
             _ => true,
         });
-        read.map_err(|error| coded(error, code::ERROR))?;
+        read.map_err(|error| with_code(error, code::ERROR))?;
         Ok(found)
     }
 
@@ -256,7 +260,7 @@ impl Context<'_> {
         let priority = match self.option(options).and_then(|options| options.field(1)) {
             Some(Value::I32(given)) if schema.needs_priority => {
                 let ours = PRIORITY_MAX.checked_sub(*given).filter(|ours| *ours > 0);
-                ours.ok_or_else(|| Fault::Coded(code::BAD_MATCH_KEY, format!("{} is no priority", given)))?
+                ours.ok_or_else(|| Fault::Coded(code::BAD_MATCH_KEY, format!("{} is not a valid priority", given)))?
             }
             None if schema.needs_priority => {
                 return Err(Fault::Coded(code::BAD_MATCH_KEY, format!("{}: the priority is missing", table.label())));
@@ -296,7 +300,7 @@ impl Context<'_> {
             Code::AlreadyExists => Fault::Coded(code::DUPLICATE_ENTRY, error.message),
             Code::ResourceExhausted => Fault::Coded(code::FULL, error.message),
             Code::NotFound => Fault::Coded(code::INVALID_HANDLE, error.message),
-            _ => coded(error, code::ERROR),
+            _ => with_code(error, code::ERROR),
         })?;
         tracing::debug!("thrift: an entry of {} is written", table.label());
         Ok(())
@@ -314,7 +318,9 @@ impl Context<'_> {
         self.write_entry(table, UpdateKind::Insert, entry)?;
         let handles = self.handles(table.id);
         let handle = handles.of(&name).inspect(|handle| handles.give(*handle, given));
-        let full = || Fault::said(format!("{}: the entry is added, but there is no handle left for it", table.label()));
+        let full = || {
+            Fault::with_message(format!("{}: the entry is added, but there is no handle left for it", table.label()))
+        };
         handle.map(|handle| Some(Value::I32(handle))).ok_or_else(full)
     }
 
@@ -418,12 +424,12 @@ fn clear_some(on: &mut Context<'_>, table: &Table, most: usize) -> Answer<usize>
         }
         entries.len() < most
     })
-    .map_err(|error| coded(error, code::ERROR))?;
+    .map_err(|error| with_code(error, code::ERROR))?;
     let delete = |entry: &TableEntry| Update { kind: UpdateKind::Delete, entity: Some(Entity::Table(entry.clone())) };
     if entries.is_empty() {
         return Ok(0);
     }
-    let results = on.write(entries.iter().map(delete).collect()).map_err(|error| coded(error, code::ERROR))?;
+    let results = on.write(entries.iter().map(delete).collect()).map_err(|error| with_code(error, code::ERROR))?;
     for (entry, result) in entries.iter().zip(results) {
         match result {
             Ok(()) => {
@@ -432,7 +438,7 @@ fn clear_some(on: &mut Context<'_>, table: &Table, most: usize) -> Answer<usize>
             }
             // Another client has deleted it already.
             Err(error) if error.code == Code::NotFound => {}
-            Err(error) => return Err(coded(error, code::ERROR)),
+            Err(error) => return Err(with_code(error, code::ERROR)),
         }
     }
     Ok(entries.len())
@@ -536,7 +542,7 @@ fn write_default(on: &mut Context<'_>, table: &Table, action: Option<TableAction
     }
     let set = action.is_some();
     let entry = TableEntry { table_id: table.id, is_default_action: true, action, ..TableEntry::default() };
-    on.write_one(UpdateKind::Modify, Entity::Table(entry)).map_err(|error| coded(error, code::ERROR))?;
+    on.write_one(UpdateKind::Modify, Entity::Table(entry)).map_err(|error| with_code(error, code::ERROR))?;
     match set {
         true => on.defaults_set().insert(table.id),
         false => on.defaults_set().remove(&table.id),
@@ -551,7 +557,7 @@ pub(crate) fn default_entry(on: &mut Context<'_>) -> Answer<Option<Value>> {
 
 fn read_default(on: &mut Context<'_>, table: &Table) -> Answer<Value> {
     let query = TableEntry { table_id: table.id, is_default_action: true, ..TableEntry::default() };
-    let found = on.read(Entity::Table(query)).map_err(|error| coded(error, code::ERROR))?;
+    let found = on.read(Entity::Table(query)).map_err(|error| with_code(error, code::ERROR))?;
     let action = found.into_iter().find_map(|entity| match entity {
         Entity::Table(entry) => entry.action,
         _ => None,
@@ -566,10 +572,10 @@ fn read_default(on: &mut Context<'_>, table: &Table) -> Answer<Value> {
 pub(crate) fn handles_of(on: &mut Context<'_>, id: u32, entries: &[TableEntry]) -> Answer<(i32, Vec<i32>)> {
     let program = on.program()?;
     let Some(schema) = program.schema.tables.get(&id) else {
-        return Err(Fault::said(format!("the program has no table {id} any more")));
+        return Err(Fault::with_message(format!("the program has no table {id} any more")));
     };
     let number = program.id_of(MATCH_TABLE, &schema.name);
-    let number = number.ok_or_else(|| Fault::said(format!("{} has no number", schema.label)))?;
+    let number = number.ok_or_else(|| Fault::with_message(format!("{} has no number", schema.label)))?;
     let table = Table { program: Arc::clone(&program), id };
     on.complete(&table)?;
     let handles = on.handles(id);
@@ -605,7 +611,7 @@ pub(crate) fn entries(on: &mut Context<'_>) -> Answer<Option<Value>> {
         let handle = table.name_of(&entry).and_then(|name| handles.known(&name));
         let Some(handle) = handle else { return Ok(()) };
         let from = list.len_bytes();
-        list.push(&table.told(&handles, handle, &entry)?)?;
+        list.push(&table.entry_value(&handles, handle, &entry)?)?;
         places.push((handle, from..list.len_bytes()));
         Ok(())
     });
@@ -620,7 +626,7 @@ pub(crate) fn entry(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let table = on.table()?;
     let (_, entry) = on.by_handle(&table, 3)?;
     let handle = on.i32(3)?;
-    table.told(on.handles(table.id), handle, &entry).map(Some)
+    table.entry_value(on.handles(table.id), handle, &entry).map(Some)
 }
 
 pub(crate) fn entry_from_key(on: &mut Context<'_>) -> Answer<Option<Value>> {
@@ -644,8 +650,8 @@ pub(crate) fn entry_from_key(on: &mut Context<'_>) -> Answer<Option<Value>> {
         on.make_room(&table)?;
     }
     let handle = on.handles(table.id).of(&name);
-    let handle = handle.ok_or_else(|| Fault::said(format!("{}: there is no handle left", table.label())))?;
-    table.told(on.handles(table.id), handle, &entry).map(Some)
+    let handle = handle.ok_or_else(|| Fault::with_message(format!("{}: there is no handle left", table.label())))?;
+    table.entry_value(on.handles(table.id), handle, &entry).map(Some)
 }
 
 /// The table in the arguments, if it has direct counters.
@@ -668,7 +674,7 @@ pub(crate) fn write_counter(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let (_, entry) = on.by_handle(&table, 3)?;
     let data = Some(counter_value(on, 4)?);
     let write = Entity::DirectCounter(DirectCounterEntry { table_entry: Some(identity(entry)), data });
-    on.write_one(UpdateKind::Modify, write).map_err(|error| coded(error, code::ERROR))?;
+    on.write_one(UpdateKind::Modify, write).map_err(|error| with_code(error, code::ERROR))?;
     Ok(None)
 }
 
@@ -681,7 +687,7 @@ pub(crate) fn reset_counters(on: &mut Context<'_>) -> Answer<Option<Value>> {
             entries.push(identity(entry));
         }
         match entries.len() > ENTRIES_MAX {
-            true => Err(Fault::said(format!("{} has more than {ENTRIES_MAX} entries, {SHOW}", table.label()))),
+            true => Err(Fault::with_message(format!("{} has more than {ENTRIES_MAX} entries, {SHOW}", table.label()))),
             false => Ok(()),
         }
     });
@@ -694,11 +700,11 @@ pub(crate) fn reset_counters(on: &mut Context<'_>) -> Answer<Option<Value>> {
                 data: Some(CounterData::default()),
             })),
         };
-        let results = on.write(batch.iter().map(zero).collect()).map_err(|error| coded(error, code::ERROR))?;
+        let results = on.write(batch.iter().map(zero).collect()).map_err(|error| with_code(error, code::ERROR))?;
         // A missing entry has no counter to reset.
         let refused = results.into_iter().filter_map(Result::err).find(|error| error.code != Code::NotFound);
         if let Some(error) = refused {
-            return Err(coded(error, code::ERROR));
+            return Err(with_code(error, code::ERROR));
         }
     }
     Ok(None)
@@ -720,7 +726,7 @@ pub(crate) fn set_meter_rates(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let config = config.map_err(|(_, why)| Fault::Coded(code::INVALID_METER_OPERATION, why))?;
     let write = DirectMeterEntry { table_entry: Some(identity(entry)), config: Some(config), counter_data: None };
     let done = on.write_one(UpdateKind::Modify, Entity::DirectMeter(write));
-    done.map_err(|error| coded(error, code::INVALID_METER_OPERATION))?;
+    done.map_err(|error| with_code(error, code::INVALID_METER_OPERATION))?;
     Ok(None)
 }
 

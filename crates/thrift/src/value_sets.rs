@@ -2,7 +2,7 @@
 //!
 //! P4Runtime can write members that match several values; such a member is shown as its value under its mask.
 
-use crate::fault::{Answer, Fault, coded, value_set as code};
+use crate::fault::{Answer, Fault, value_set as code, with_code};
 use crate::program::{Program, find, number};
 use crate::service::Context;
 use crate::wire::Value;
@@ -82,7 +82,7 @@ impl Context<'_> {
 
     fn members_of(&self, set: &Set) -> Answer<Vec<Vec<FieldMatch>>> {
         let query = ValueSetEntry { value_set_id: set.id, members: vec![] };
-        let found = self.read(Entity::ValueSet(query)).map_err(|error| coded(error, code::ERROR))?;
+        let found = self.read(Entity::ValueSet(query)).map_err(|error| with_code(error, code::ERROR))?;
         let members = found.into_iter().find_map(|entity| match entity {
             Entity::ValueSet(entry) => Some(entry.members),
             _ => None,
@@ -93,7 +93,7 @@ impl Context<'_> {
     fn write_set(&self, set: &Set, members: Vec<Vec<FieldMatch>>) -> Answer<Option<Value>> {
         let entry = ValueSetEntry { value_set_id: set.id, members };
         let done = self.write_one(UpdateKind::Modify, Entity::ValueSet(entry));
-        done.map_err(|error| coded(error, code::ERROR))?;
+        done.map_err(|error| with_code(error, code::ERROR))?;
         Ok(None)
     }
 }

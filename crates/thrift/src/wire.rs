@@ -240,7 +240,7 @@ pub fn read_call(from: &mut dyn Read) -> thrift::Result<Call> {
     let oneway = match begin.message_type {
         TMessageType::Call => false,
         TMessageType::OneWay => true,
-        other => return Err(wrong(format!("a message of type {other} is no request"))),
+        other => return Err(wrong(format!("a message of type {other} is not a request"))),
     };
     let arguments = reader.value(TType::Struct, 0)?;
     reader.protocol.read_message_end()?;

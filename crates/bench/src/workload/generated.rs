@@ -22,7 +22,7 @@ fn workload(kinds: &'static [&'static str], text: String, entries: super::Entrie
         frames,
         odd: Frames::default(),
         oracle: None,
-        more: None,
+        setup: None,
     }
 }
 
@@ -44,16 +44,16 @@ fn every(n: usize, count: usize, rng: &mut Random) -> Vec<u32> {
 
 /// One exact table with `n` entries, hit equally often.
 pub fn exact(n: usize, flows: usize) -> Workload {
-    let mut frames = Frames::with_room(flows, 64);
+    let mut frames = Frames::with_capacity(flows, 64);
     let mut w = Writer::default();
-    let asked = every(n, flows, &mut Random::stream(SEED, 1));
-    for &i in &asked {
+    let sampled = every(n, flows, &mut Random::stream(SEED, 1));
+    for &i in &sampled {
         w.clear().ethernet(address(i.into()), 0x0200_0000_0001).be::<2>(0x88b5).pad(64);
         frames.push(1, &w.0);
     }
     let entry = |i: u64| Entry::exact(0, &[address(i)], &[1 + i % 16]);
     let entries = move |emit: &mut dyn FnMut(&Entry)| (0..n as u64).for_each(|i| emit(&entry(i)));
-    let first: BTreeSet<u32> = asked.into_iter().take(ORACLE_FRAMES).collect();
+    let first: BTreeSet<u32> = sampled.into_iter().take(ORACLE_FRAMES).collect();
     let oracle = move |emit: &mut dyn FnMut(&Entry)| first.iter().for_each(|&i| emit(&entry(i.into())));
     let text = generated::one_table("exact", n.max(1024));
     Workload { oracle: Some(Arc::new(oracle)), ..workload(FORWARD, text, Arc::new(entries), frames) }
@@ -67,7 +67,7 @@ fn tcp(w: &mut Writer, from: u32, to: u32, protocol: u8, ports: (u64, u64)) {
 /// One LPM table with `n` prefixes, hit equally often.
 pub fn lpm(n: usize, flows: usize) -> Workload {
     let routes = prefixes::ipv4(n, SEED);
-    let mut frames = Frames::with_room(flows, 64);
+    let mut frames = Frames::with_capacity(flows, 64);
     let (mut rng, mut w) = (Random::stream(SEED, 1), Writer::default());
     // Prefixes of all lengths that contain the addresses of the first frames.
     let mut met = HashSet::new();
@@ -101,7 +101,7 @@ pub fn ternary(n: usize, masks: usize, flows: usize) -> Workload {
         let mut rng = Random::stream(SEED, 0x3000_0000 + i as u64);
         [rng.below(1 << 32), rng.below(1 << 32), 6 + 11 * rng.below(2), rng.below(1 << 16), rng.below(1 << 16)]
     };
-    let mut frames = Frames::with_room(flows, 64);
+    let mut frames = Frames::with_capacity(flows, 64);
     let (mut rng, mut w) = (Random::stream(SEED, 1), Writer::default());
     for _ in 0..flows {
         let i = rng.index(n);
@@ -133,7 +133,7 @@ const TABLES: &[&str] = &[
 pub fn tables(n: usize, flows: usize) -> Workload {
     const ENTRIES: u64 = 1000;
     let n = n.clamp(1, TABLES.len());
-    let mut frames = Frames::with_room(flows, 64);
+    let mut frames = Frames::with_capacity(flows, 64);
     let mut w = Writer::default();
     for i in sequence(Flows::Uniform(flows), &mut Random::stream(SEED, 1)) {
         let station = address(u64::from(i) % ENTRIES);
@@ -150,7 +150,7 @@ pub fn tables(n: usize, flows: usize) -> Workload {
 
 /// Sixty-four frames, each written by `write`.
 fn few(write: impl Fn(&mut Writer, u64)) -> Frames {
-    let mut frames = Frames::with_room(64, 160);
+    let mut frames = Frames::with_capacity(64, 160);
     let mut w = Writer::default();
     for i in 0..64 {
         w.clear();

@@ -31,7 +31,7 @@ fn entries(emit: &mut dyn FnMut(&Entry)) {
 pub fn workload(flows: Flows, size: usize, seed: u64) -> Workload {
     let mut w = Writer::default();
     let order = sequence(flows, &mut Random::stream(seed, 4));
-    let mut frames = Frames::with_room(order.len(), size);
+    let mut frames = Frames::with_capacity(order.len(), size);
     let mut rng = Random::stream(seed, 6);
     for &flow in &order {
         datagram(seed, flow.into(), size, &mut w);
@@ -55,6 +55,6 @@ pub fn workload(flows: Flows, size: usize, seed: u64) -> Workload {
         frames,
         odd,
         oracle: None,
-        more: None,
+        setup: None,
     }
 }

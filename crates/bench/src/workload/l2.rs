@@ -71,7 +71,7 @@ pub fn workload(stations: usize, flows: Flows, size: usize, seed: u64) -> Worklo
     let pairs = stations / (2 * VLANS);
     let mut w = Writer::default();
     let order = sequence(flows, &mut Random::stream(seed, 4));
-    let mut frames = Frames::with_room(order.len(), size);
+    let mut frames = Frames::with_capacity(order.len(), size);
     for flow in order {
         let mut rng = Random::stream(seed, 0x4000_0000 + u64::from(flow));
         let vlan = rng.below(VLANS);
@@ -105,6 +105,6 @@ pub fn workload(stations: usize, flows: Flows, size: usize, seed: u64) -> Worklo
         frames,
         odd,
         oracle: None,
-        more: None,
+        setup: None,
     }
 }

@@ -267,7 +267,7 @@ pub fn workload(size: Size) -> Workload {
     let routes = prefixes::ipv4(size.routes, size.seed);
     let order = sequence(size.flows, &mut Random::stream(size.seed, 4));
     let rules = rules(&size);
-    let mut frames = Frames::with_room(order.len(), size.frame + 4);
+    let mut frames = Frames::with_capacity(order.len(), size.frame + 4);
     let mut w = Writer::default();
     for i in order {
         let port = flow(&size, &routes, &rules, i.into(), &mut w);
@@ -281,6 +281,6 @@ pub fn workload(size: Size) -> Workload {
         frames,
         entries: Arc::new(move |emit| entries(&size, &routes, emit)),
         oracle: None,
-        more: None,
+        setup: None,
     }
 }

@@ -48,7 +48,7 @@ pub fn workload(count: usize, flows: Flows, size: usize, seed: u64) -> Workload 
         1 + rng.below(PORTS) as u16
     };
     let order = sequence(flows, &mut Random::stream(seed, 4));
-    let mut frames = Frames::with_room(order.len(), size);
+    let mut frames = Frames::with_capacity(order.len(), size);
     for flow in order {
         let port = write(&routes, flow.into(), &mut w);
         frames.push(port, &w.0);
@@ -72,6 +72,6 @@ pub fn workload(count: usize, flows: Flows, size: usize, seed: u64) -> Workload 
         frames,
         odd,
         oracle: None,
-        more: None,
+        setup: None,
     }
 }

@@ -67,7 +67,7 @@ fn entries(program: &Program, state: &dyn PipelineState, routes: &[(u32, u32)]) 
 pub fn workload(path: &Path, flows: usize) -> Workload {
     let routes = prefixes::ipv4(ROUTES, SEED);
     let mut w = Writer::default();
-    let mut frames = Frames::with_room(flows, 64);
+    let mut frames = Frames::with_capacity(flows, 64);
     let mut odd = Frames::default();
     for i in sequence(Flows::Uniform(flows), &mut Random::stream(SEED, 4)) {
         let mut rng = Random::stream(SEED, 0x4000_0000 + u64::from(i));
@@ -95,6 +95,6 @@ pub fn workload(path: &Path, flows: usize) -> Workload {
         frames,
         odd,
         oracle: None,
-        more: Some(Box::new(move |program, state| entries(program, state, &routes))),
+        setup: Some(Box::new(move |program, state| entries(program, state, &routes))),
     }
 }

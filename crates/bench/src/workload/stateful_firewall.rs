@@ -38,7 +38,7 @@ fn entries(emit: &mut dyn FnMut(&Entry)) {
 pub fn workload(flows: Flows, size: usize, seed: u64) -> Workload {
     let mut w = Writer::default();
     let order = sequence(flows, &mut Random::stream(seed, 4));
-    let mut frames = Frames::with_room(order.len(), size);
+    let mut frames = Frames::with_capacity(order.len(), size);
     let mut rng = Random::stream(seed, 6);
     for &flow in &order {
         let port = segment(seed, flow.into(), rng.one_in(2), ACK, size, &mut w);
@@ -71,7 +71,7 @@ pub fn workload(flows: Flows, size: usize, seed: u64) -> Workload {
         frames,
         odd,
         oracle: None,
-        more: None,
+        setup: None,
     }
 }
 

@@ -65,7 +65,7 @@ pub fn workload(count: usize, flows: Flows, size: usize, seed: u64) -> Workload 
     let pairs = stations / (2 * TENANTS);
     let mut w = Writer::default();
     let order = sequence(flows, &mut Random::stream(seed, 4));
-    let mut frames = Frames::with_room(order.len(), size + 25);
+    let mut frames = Frames::with_capacity(order.len(), size + 25);
     for flow in order {
         let mut rng = Random::stream(seed, 0x4000_0000 + u64::from(flow));
         let tunnelled = flow % 2 == 1;
@@ -97,6 +97,6 @@ pub fn workload(count: usize, flows: Flows, size: usize, seed: u64) -> Workload 
         frames,
         odd,
         oracle: None,
-        more: None,
+        setup: None,
     }
 }

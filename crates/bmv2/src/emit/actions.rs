@@ -35,12 +35,12 @@ impl Cx<'_> {
         }
         for (i, call) in calls.iter().enumerate() {
             if let Some(block) = blocks[i] {
-                self.land(block);
+                self.join_at(block);
             }
-            if self.gives_up() {
+            if self.is_over_limit() {
                 continue;
             }
-            self.stand_at(call.place);
+            self.set_location(call.location);
             self.b.emit(Op::Mark(Mark::Statement));
             match &call.primitive {
                 Primitive::Jump(to) => {
@@ -66,7 +66,7 @@ impl Cx<'_> {
             }
         }
         if let Some(Some(block)) = blocks.last() {
-            self.land(*block);
+            self.join_at(*block);
         }
         if !exits {
             return;
@@ -88,10 +88,10 @@ impl Cx<'_> {
 
     /// Lowers one primitive other than a jump.
     pub(super) fn call(&mut self, call: &Call) {
-        if self.gives_up() {
+        if self.is_over_limit() {
             return;
         }
-        self.stand_at(call.place);
+        self.set_location(call.location);
         match &call.primitive {
             Primitive::Assign(to, value) => self.assign(to, value),
             Primitive::AssignVarbit(to, from) => self.assign_varbit(*to, *from),
@@ -167,7 +167,12 @@ impl Cx<'_> {
                 let (size, width) = (self.m.registers[*register].size, self.m.registers[*register].width);
                 let index = self.index(index);
                 let dst = self.b.temp(width);
-                self.b.emit(Op::RegisterRead { register: self.registers[*register], dst, index: index.clone() });
+                self.b.emit(Op::RegisterRead {
+                    register: self.registers[*register],
+                    dst,
+                    index: index.clone(),
+                    peek: false,
+                });
                 self.assign_in_range(to, dst, &index, size);
             }
             Primitive::RegisterWrite(register, index, value) => {
@@ -219,12 +224,12 @@ impl Cx<'_> {
             }
             Primitive::Resubmit(list) => {
                 if matches!(self.role, Role::Ingress | Role::Parser) {
-                    self.ask_again(Intrinsic::ResubmitFlag, Intrinsic::ResubmitFieldList, list);
+                    self.request_again(Intrinsic::ResubmitFlag, Intrinsic::ResubmitFieldList, list);
                 }
             }
             Primitive::Recirculate(list) => {
                 if self.role != Role::Deparser {
-                    self.ask_again(Intrinsic::RecirculateFlag, Intrinsic::RecirculateFieldList, list);
+                    self.request_again(Intrinsic::RecirculateFlag, Intrinsic::RecirculateFieldList, list);
                 }
             }
             Primitive::Truncate(bytes) => {
@@ -261,13 +266,13 @@ impl Cx<'_> {
     }
 
     /// Requests resubmission or recirculation; a list of id 0 requests nothing.
-    fn ask_again(&mut self, flag: Intrinsic, lists: Intrinsic, list: &Expr) {
+    fn request_again(&mut self, flag: Intrinsic, lists: Intrinsic, list: &Expr) {
         let list = self.modulo(list, 16);
-        let asks: Operand = match &list {
+        let is_requested: Operand = match &list {
             Operand::Const(c) => Bits::from_bool(!c.is_zero()).into(),
             Operand::Slot(_) => self.b.bin(BinOp::Ne, list.clone(), Operand::new_const(16, 0)).into(),
         };
-        self.when(asks, |cx| cx.switch.ask(&mut cx.b, flag, lists, list));
+        self.when(is_requested, |cx| cx.switch.ask(&mut cx.b, flag, lists, list));
     }
 
     fn assign(&mut self, to: &Target, value: &Expr) {

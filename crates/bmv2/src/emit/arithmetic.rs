@@ -154,7 +154,7 @@ impl Cx<'_> {
     /// are meaningless.
     pub(super) fn exact(&mut self, expr: &Expr) -> Value {
         let nothing = Value::unsigned(Operand::new_const(1, 0));
-        if self.gives_up() || !self.faults.is_empty() {
+        if self.is_over_limit() || !self.faults.is_empty() {
             return nothing;
         }
         // The operands are within the limit, so the value has at most about twice as many bits.
@@ -180,7 +180,7 @@ impl Cx<'_> {
                 let index = self.index(index);
                 let (register, width) = (self.registers[*register], self.m.registers[*register].width);
                 let dst = self.b.temp(width);
-                self.b.emit(Op::RegisterRead { register, dst, index });
+                self.b.emit(Op::RegisterRead { register, dst, index, peek: false });
                 Value::unsigned(dst.into())
             }
             Expr::LastField(stack, field) => {

@@ -69,7 +69,7 @@ impl Cx<'_> {
 
     /// Marks the beginning of a checksum for the tracer.
     fn mark_checksum(&mut self, checksum: &Checksum, update: bool) {
-        self.stand_at(checksum.place);
+        self.set_location(checksum.location);
         self.b.emit(Op::Mark(Mark::Checksum { name: checksum.name.clone(), update }));
     }
 
@@ -80,7 +80,7 @@ impl Cx<'_> {
         self.branch_on(condition, then, done);
         self.b.switch_to(then);
         f(self);
-        self.land(done);
+        self.join_at(done);
     }
 
     /// The value of a checksum, in 64 bits.
@@ -152,7 +152,7 @@ impl Cx<'_> {
                 );
             }
             _ => {
-                let pieces = self.left_out(algorithm, pieces);
+                let pieces = self.omit_invalid_headers(algorithm, pieces);
                 self.emit_hash(algorithm, pieces, payload, dst, base, max);
             }
         }
@@ -161,7 +161,7 @@ impl Cx<'_> {
 
     /// Omits the pieces of invalid headers: they become zeros where the algorithm ignores zeros, and else have length
     /// zero.
-    fn left_out(&mut self, algorithm: HashAlgorithm, pieces: Vec<Piece>) -> Vec<Piece> {
+    fn omit_invalid_headers(&mut self, algorithm: HashAlgorithm, pieces: Vec<Piece>) -> Vec<Piece> {
         let program = self.b.program();
         let mut whole_words = true;
         let mut bits = 0u64;

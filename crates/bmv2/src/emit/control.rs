@@ -5,8 +5,8 @@
 
 use super::actions::Exit;
 use super::{Cx, Role};
+use crate::locations::Location;
 use crate::model::{BinaryOp, Expr, Next, Node, Pipeline, Table, UnaryOp};
-use crate::places::Place;
 use base::Bits;
 use base::entry::{ActionCall, EntryAction, TableEntry};
 use ir::{
@@ -96,7 +96,7 @@ impl Cx<'_> {
         Self: HasModel<'m>,
     {
         let m = self.model();
-        self.stand_at(table.place);
+        self.set_location(table.location);
         let mut actions: Vec<TableAction> = Vec::new();
         for action in &table.actions {
             let action = self.action_id(ids, &m.actions[*action]);
@@ -132,7 +132,7 @@ impl Cx<'_> {
         let implementation = table.profile.map(|p| self.profiles[p]);
         let made = self.b.table(ir::Table {
             name: table.name.clone(),
-            span: self.spans.of(table.place),
+            span: self.spans.of(table.location),
             keys: table.keys.iter().map(key).collect(),
             actions: actions.clone(),
             default_action,
@@ -165,7 +165,7 @@ impl Cx<'_> {
             None if table.with_counters => {
                 let kind = ExternKind::Counter { size: 0, unit: CounterUnit::Both, direct: None };
                 let name = format!("{}.$counter", table.name);
-                Some(self.b.extern_instance(ir::Extern { name, span: self.spans.of(table.place), kind }))
+                Some(self.b.extern_instance(ir::Extern { name, span: self.spans.of(table.location), kind }))
             }
             None => None,
         };
@@ -266,13 +266,13 @@ impl Cx<'_> {
         self.b.jump(target(pipeline.first));
         for (i, (node, block)) in pipeline.nodes.iter().zip(&blocks).enumerate() {
             self.b.switch_to(*block);
-            if self.gives_up() {
+            if self.is_over_limit() {
                 self.b.jump(end);
                 continue;
             }
             match node {
-                Node::Conditional { name, condition, place, then, other } => {
-                    self.stand_at(*place);
+                Node::Conditional { name, condition, location, then, other } => {
+                    self.set_location(*location);
                     let (yes, no) = (self.b.block(""), self.b.block(""));
                     self.branch_on(condition, yes, no);
                     for (block, holds, next) in [(yes, true, *then), (no, false, *other)] {
@@ -289,7 +289,7 @@ impl Cx<'_> {
                 }
                 Node::Table(table) if table.hidden => {
                     let action = &m.actions[table.actions[0]];
-                    self.stand_at(table.place);
+                    self.set_location(table.location);
                     let (name, of) = (table.name.clone(), action.name.clone());
                     self.b.emit(Op::Mark(Mark::Direct { table: name, action: of.clone() }));
                     self.b.emit(Op::Mark(Mark::Action(of)));
@@ -307,13 +307,13 @@ impl Cx<'_> {
             }
         }
         self.b.switch_to(end);
-        self.stand_at(Place::default());
+        self.set_location(Location::default());
         if let (Role::Ingress, Some(learn)) = (role, self.learn) {
             for (list, digest) in m.learn_lists.iter().zip(self.digests.clone()) {
-                let asked = self.b.bin(BinOp::Eq, learn, Operand::new_const(16, u128::from(list.id)));
+                let is_selected = self.b.bin(BinOp::Eq, learn, Operand::new_const(16, u128::from(list.id)));
                 let data = list.fields.iter().map(|f| self.slot(*f).into()).collect();
-                self.stand_at(list.place);
-                self.when(Operand::Slot(asked), |cx| cx.b.emit(Op::Digest { digest, data }));
+                self.set_location(list.location);
+                self.when(Operand::Slot(is_selected), |cx| cx.b.emit(Op::Digest { digest, data }));
             }
         }
         self.close();
@@ -346,7 +346,7 @@ impl Cx<'_> {
     fn apply(&mut self, id: (bool, usize), table: &Table, end: BlockId, target: &dyn Fn(Option<usize>) -> BlockId) {
         let m = self.m;
         let Some(ids) = self.tables.get(&id).copied() else { return self.b.jump(end) };
-        self.stand_at(table.place);
+        self.set_location(table.location);
         let mut keys = Vec::new();
         for key in &table.keys {
             let value = self.exact(&key.value).operand;
@@ -438,7 +438,7 @@ impl Cx<'_> {
             self.body(action, Exit { to: end, interrupts });
             self.locals.clear();
             self.b.fall_through(after(i));
-            self.stand_at(table.place);
+            self.set_location(table.location);
         }
         if let (Next::HitMiss(on_hit, on_miss), Some(block)) = (&table.next, by_hit) {
             self.b.switch_to(block);

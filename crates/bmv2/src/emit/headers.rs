@@ -61,7 +61,7 @@ impl Cx<'_> {
             .map(|f| f.header)
             .filter(|h| !m.headers[*h].metadata)
             .collect();
-        self.surely_loose.extend(in_lists);
+        self.surely_retained.extend(in_lists);
         for (i, header) in m.headers.iter().enumerate() {
             let ty = m.header_type(i);
             if header.metadata {
@@ -149,7 +149,7 @@ impl Cx<'_> {
         let slots = self.headers[header].clone();
         let Some(valid) = slots.valid else { return };
         if !reset {
-            self.surely_loose.push(header);
+            self.surely_retained.push(header);
         }
         let there = self.split(Operand::Slot(valid));
         let done = self.b.block("");
@@ -173,12 +173,12 @@ impl Cx<'_> {
             (false, Some(wire)) => self.b.emit(Op::SetValid { header: wire }),
             (false, None) => {}
         }
-        self.land(done);
+        self.join_at(done);
     }
 
     /// Copies a header of the same type; an invalid source makes the target invalid.
     pub(super) fn copy(&mut self, to: usize, from: usize) {
-        if to == from || self.gives_up() {
+        if to == from || self.is_over_limit() {
             return;
         }
         let (a, b) = (self.headers[to].clone(), self.headers[from].clone());
@@ -340,7 +340,7 @@ impl Cx<'_> {
                 let cases = blocks.iter().enumerate().map(|(i, b)| (Bits::new(32, i as u128), *b)).collect();
                 self.b.switch(index.clone(), cases, beyond);
                 self.b.switch_to(beyond);
-                self.mark_beyond(headers);
+                self.mark_out_of_bounds(headers);
                 self.b.jump(done);
                 for (block, header) in blocks.into_iter().zip(headers) {
                     self.b.switch_to(block);
@@ -353,7 +353,7 @@ impl Cx<'_> {
     }
 
     /// Marks for traces that the index of a stack is out of range.
-    fn mark_beyond(&mut self, headers: &[usize]) {
+    fn mark_out_of_bounds(&mut self, headers: &[usize]) {
         let m = self.m;
         let has = |elements: &[usize]| headers.first().is_some_and(|first| elements.contains(first));
         let stack = m.stacks.iter().find(|s| has(&s.elements)).map(|s| &s.name);
@@ -368,11 +368,11 @@ impl Cx<'_> {
         let size = headers.len() as u64;
         match index {
             Operand::Const(c) if c.to_u64().is_some_and(|i| i < size) => {}
-            Operand::Const(_) => self.mark_beyond(headers),
+            Operand::Const(_) => self.mark_out_of_bounds(headers),
             Operand::Slot(_) => {
                 let last = Operand::new_const(32, u128::from(size.saturating_sub(1)));
                 let beyond = self.b.bin(BinOp::Ult, last, index.clone());
-                self.when(beyond, |cx| cx.mark_beyond(headers));
+                self.when(beyond, |cx| cx.mark_out_of_bounds(headers));
             }
         }
     }

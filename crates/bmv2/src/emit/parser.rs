@@ -27,7 +27,7 @@ impl Cx<'_> {
         self.b.jump(target(m.first_state));
         for (state, block) in m.states.iter().zip(&blocks) {
             self.b.switch_to(*block);
-            self.stand_at(state.place);
+            self.set_location(state.location);
             self.b.emit(Op::Mark(Mark::State(state.name.clone())));
             for op in &state.ops {
                 self.parser_op(op);
@@ -82,7 +82,7 @@ impl Cx<'_> {
     }
 
     fn parser_op(&mut self, op: &ParserOp) {
-        if self.gives_up() {
+        if self.is_over_limit() {
             return;
         }
         match op {
@@ -109,7 +109,7 @@ impl Cx<'_> {
             }
             ParserOp::Primitive(name, call) => {
                 self.b.emit(Op::Mark(Mark::Action(name.clone())));
-                self.stand_at(call.place);
+                self.set_location(call.location);
                 self.b.emit(Op::Mark(Mark::Statement));
                 self.call(call);
             }
@@ -189,7 +189,7 @@ impl Cx<'_> {
         let m = self.m;
         let (headers, next): (Vec<usize>, _) = match to {
             ExtractTo::Header(header) => {
-                let bits = self.room_for(*header, length);
+                let bits = self.check_extractable(*header, length);
                 return self.extract(*header, bits);
             }
             ExtractTo::Stack(stack) => (m.stacks[*stack].elements.clone(), self.next_of_stack[*stack]),
@@ -200,7 +200,7 @@ impl Cx<'_> {
         };
         let there_is = self.b.bin(BinOp::Ult, next, Operand::new_const(32, headers.len() as u128));
         self.fail_unless(there_is, "StackOutOfBounds");
-        let bits = self.room_for(headers[0], length);
+        let bits = self.check_extractable(headers[0], length);
         let done = self.b.block("");
         let blocks: Vec<BlockId> = headers.iter().map(|_| self.b.block("")).collect();
         let Some((last, others)) = blocks.split_last() else { return };
@@ -216,7 +216,7 @@ impl Cx<'_> {
     }
 
     /// Fails unless a header can be extracted; returns the bits of its varbit field.
-    fn room_for(&mut self, header: usize, length: Option<&Expr>) -> Option<Operand> {
+    fn check_extractable(&mut self, header: usize, length: Option<&Expr>) -> Option<Operand> {
         let ty = self.m.header_type(header);
         let fixed: u32 = ty.fields.iter().filter(|f| !f.varbit).map(|f| f.width).sum();
         let Some(at) = ty.fields.iter().position(|f| f.varbit) else {
@@ -273,7 +273,7 @@ impl Cx<'_> {
         let mut whole: Option<Operand> = None;
         let mut rest = state.transitions.iter().peekable();
         while let Some(transition) = rest.next() {
-            if self.gives_up() {
+            if self.is_over_limit() {
                 break;
             }
             let to = target(transition.next);

@@ -221,7 +221,7 @@ fn a_group_action_runs_before_the_member_that_is_selected() {
     let mut refuse = |set: ActionSet, code, says: &str| {
         assert_refused(bed.write(Insert, entry(2, TableAction::OneShot(set))), code, says);
     };
-    refuse(set(forward(1)), Code::InvalidArgument, "`ingress.forward` is no group action; its actions marked");
+    refuse(set(forward(1)), Code::InvalidArgument, "`ingress.forward` is not a group action; its actions marked");
     refuse(set(mark(&[1, 0])), Code::OutOfRange, "parameter `tag` of action `ingress.mark`");
     refuse(set(Action { params: vec![], ..mark(&[]) }), Code::InvalidArgument, "`tag`");
     let part = WeightedAction { action: Some(mark(&[1])), weight: 1, ..Default::default() };

@@ -106,8 +106,7 @@ fn the_match_format_is_checked() {
     let other = MatchValue::Other("type.googleapis.com/x".into());
     // What architectures add: this one adds no match kind.
     refuse(vec![exact(4, &[1]), FieldMatch { field_id: 3, value: other }], invalid, "type.googleapis.com/x");
-    for (prefix_len, says) in
-        [(0, "from 1 to 32"), (33, "from 1 to 32"), (-1, "from 1 to 32"), (7, "behind the prefix")]
+    for (prefix_len, says) in [(0, "from 1 to 32"), (33, "from 1 to 32"), (-1, "from 1 to 32"), (7, "after the prefix")]
     {
         assert_refused(bed.write(Insert, Entity::Table(route([11, 0, 0, 0], prefix_len, 1))), invalid, says);
     }

@@ -384,7 +384,7 @@ impl Engine {
     ) -> bool {
         let Some(front) = self.front() else { return false };
         let is_used = front.is_used(burst.now_us);
-        let (is_timed, rests) = (front.is_timed(), front.rests_until_us());
+        let (is_timed, rests) = (front.is_timed(), front.bypassed_until_us());
         if self.flows.is_none() {
             self.front_from_us = rests;
             self.is_unsettled |= is_used;
@@ -396,7 +396,7 @@ impl Engine {
             false => return false,
         }
         if is_timed && let Some(front) = self.front() {
-            front.took(count, ticks().saturating_sub(begin), is_used);
+            front.record_time(count, ticks().saturating_sub(begin), is_used);
         }
         true
     }

@@ -225,12 +225,12 @@ impl FrameCache for Front {
         self.plan.is_used
     }
 
-    fn rests_until_us(&self) -> u64 {
+    fn bypassed_until_us(&self) -> u64 {
         match self.shared.cache_use() {
             // Bounded, so that a change of the setting is noticed soon.
             CacheUse::Never => self.now_us + HOLD_US,
             CacheUse::Always => 0,
-            CacheUse::Auto => self.worth.rests_until_us(),
+            CacheUse::Auto => self.worth.bypassed_until_us(),
         }
     }
 
@@ -238,12 +238,12 @@ impl FrameCache for Front {
         self.plan.is_timed
     }
 
-    fn took(&mut self, packets: usize, ticks: u64, is_used: bool) {
+    fn record_time(&mut self, packets: usize, ticks: u64, is_used: bool) {
         let hits = if is_used { self.hits } else { 0 };
         if !is_used {
             self.stats.bypassed += packets as u64;
         }
-        self.worth.took(packets, hits, ticks, is_used, self.now_us);
+        self.worth.record_time(packets, hits, ticks, is_used, self.now_us);
     }
 
     fn decide(&mut self, frames: &mut [Received<'_>], port: u32, now_us: u64) {

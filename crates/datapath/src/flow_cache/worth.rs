@@ -115,7 +115,7 @@ impl Worth {
     }
 
     /// The time until which all batches bypass the cache and are not timed; 0 if not at rest.
-    pub(super) fn rests_until_us(&self) -> u64 {
+    pub(super) fn bypassed_until_us(&self) -> u64 {
         match self.state {
             State::Rest { until_us } => until_us,
             _ => 0,
@@ -138,7 +138,7 @@ impl Worth {
     }
 
     /// Records a batch: its packets, the hits among them, and its ticks.
-    pub(super) fn took(&mut self, packets: usize, hits: usize, ticks: u64, is_used: bool, now_us: u64) {
+    pub(super) fn record_time(&mut self, packets: usize, hits: usize, ticks: u64, is_used: bool, now_us: u64) {
         if packets < BATCH_MIN {
             return;
         }
@@ -225,7 +225,7 @@ mod tests {
             spent += 32 * cost;
             without += 32 * ticks(now_us, false).1;
             if plan.is_timed {
-                worth.took(32, hits, 32 * cost, plan.is_used, now_us);
+                worth.record_time(32, hits, 32 * cost, plan.is_used, now_us);
             }
             now_us += 50;
         }

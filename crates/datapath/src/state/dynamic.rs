@@ -24,12 +24,12 @@ use tables::{DynamicSpec, Table};
 pub(super) struct Expired {
     waiting: Mutex<Vec<(TableId, TableEntry)>>,
     /// By table: entries not reported because the list was full.
-    untold: Vec<AtomicU64>,
+    unreported: Vec<AtomicU64>,
 }
 
 impl Expired {
     pub(super) fn new(tables: usize) -> Expired {
-        Expired { waiting: Mutex::default(), untold: (0..tables).map(|_| AtomicU64::new(0)).collect() }
+        Expired { waiting: Mutex::default(), unreported: (0..tables).map(|_| AtomicU64::new(0)).collect() }
     }
 
     fn push(&self, table: TableId, entry: TableEntry) {
@@ -37,7 +37,7 @@ impl Expired {
         if waiting.len() < EXPIRED_MAX {
             waiting.push((table, entry));
         } else {
-            self.untold[table.index()].fetch_add(1, Ordering::Relaxed);
+            self.unreported[table.index()].fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -94,7 +94,7 @@ impl FastState {
 
     pub(super) fn counts_of(&self, table: TableId) -> DynamicCounts {
         let counts = lock(&self.lock().tables[table.index()]).table.dynamic_counts();
-        DynamicCounts { untold: self.expired.untold[table.index()].load(Ordering::Relaxed), ..counts }
+        DynamicCounts { unreported: self.expired.unreported[table.index()].load(Ordering::Relaxed), ..counts }
     }
 }
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The assumptions that hold for all lookups in a table of this shape; `None` if its entries are not known.
 pub(super) fn assumed(shape: &TableShape, key: &KeyLayout) -> Option<Assumed> {
     let Some((rules, default)) = shape.possible() else {
-        let answers = shape.answers.as_ref()?;
-        return Some(agreed(&answers.entries.iter().chain([&shape.default]).collect::<Vec<_>>()));
+        let results = shape.results.as_ref()?;
+        return Some(agreed(&results.entries.iter().chain([&shape.default]).collect::<Vec<_>>()));
     };
     let hit = match (rules.is_empty(), default.is_none()) {
         (true, _) => Some(false),
@@ -65,7 +65,7 @@ mod tests {
     fn table(rules: Vec<(u64, EntryShape)>, default: EntryShape) -> TableShape {
         let rule = |(mask, entry)| Rule { mask: vec![mask], value: vec![0], entry };
         let rules = Some(rules.into_iter().map(rule).collect());
-        TableShape { snapshot: std::ptr::null(), words: Vec::new(), default, rules, answers: None, prefilter: None }
+        TableShape { snapshot: std::ptr::null(), words: Vec::new(), default, rules, results: None, prefilter: None }
     }
 
     fn key() -> KeyLayout {

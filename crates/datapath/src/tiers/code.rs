@@ -11,7 +11,7 @@
 //! Specialised code is compiled in two steps ([`Effort`]): first as quickly as possible, so that packets run generic
 //! code only briefly; then with full effort, including hot paths. The first step compiles only the entry point for
 //! received packets. The replication engine runs generic code meanwhile, so records in between hold what generic code
-//! needs (`opt::ingress_alone`).
+//! needs (`opt::ingress_only`).
 //!
 //! A worker chooses code once per batch ([`Choice`]), which costs two loads. So a table write never waits for a
 //! compilation, and the next batch sees it, by running generic or baseline code.
@@ -199,10 +199,10 @@ impl Code {
         let bindings = fast.bindings();
         let generic = jit::compile(&program, &bindings, &CALLS, &quick(&options))?;
         let tables = program.tables.iter().zip(&bindings.tables);
-        let joins = jit::heads(&program).into_iter().zip(jit::joined(&program));
+        let joins = jit::driving_tables(&program).into_iter().zip(jit::joined(&program));
         let wanted = tables.zip(joins).map(|((table, binding), (is_head, may_be_joined))| Wanted {
             entries_max: Some(entries_max(table, binding, may_be_joined)),
-            answers: is_head,
+            results: is_head,
             prefilter: binding.engine == EngineKind::Opaque && !table.keys.iter().all(|k| k.kind == MatchKind::Exact),
         });
         Ok(Code {
@@ -243,7 +243,7 @@ impl Code {
         }
         match activity.contents {
             _ if wanted.entries_max.is_some_and(|max| activity.len <= max) => Some(activity.changes),
-            Some((_, changes)) if wanted.answers => Some(changes),
+            Some((_, changes)) if wanted.results => Some(changes),
             _ => None,
         }
     }
@@ -278,7 +278,7 @@ impl Code {
         let wanted = |table: TableId| {
             let all = self.wanted[table.index()];
             // Assumptions that survive changes of entries.
-            let lasting = Wanted { entries_max: None, answers: false, ..all };
+            let lasting = Wanted { entries_max: None, results: false, ..all };
             Some(if with_contents && contents(table) { all } else { lasting })
         };
         let (generation, mut shapes) = match mode {
@@ -337,7 +337,7 @@ impl Code {
 
     /// The program reduced to the entry point that quick code has.
     fn alone(&self) -> Option<&Arc<Program>> {
-        let alone = || opt::ingress_alone(&self.program, self.generic.recorded(), &self.passes).map(Arc::new);
+        let alone = || opt::ingress_only(&self.program, self.generic.recorded(), &self.passes).map(Arc::new);
         self.alone.get_or_init(alone).as_ref()
     }
 
@@ -350,7 +350,7 @@ impl Code {
         }
         match options.watched {
             false => self.alone().cloned(),
-            true => opt::ingress_alone(program, self.generic.recorded(), &self.passes).map(Arc::new),
+            true => opt::ingress_only(program, self.generic.recorded(), &self.passes).map(Arc::new),
         }
     }
 
@@ -445,7 +445,7 @@ impl Code {
     pub(super) fn take_worn(&self) -> bool {
         let special = self.special.load();
         let Some(special) = special.as_ref() else { return false };
-        special.prefilters.iter().any(|p| tables::prefilter::is_worn(p))
+        special.prefilters.iter().any(|p| tables::prefilter::needs_rebuild(p))
             && !special.told_worn.swap(true, Ordering::Relaxed)
     }
 
@@ -493,7 +493,7 @@ impl Code {
         CodeInfo {
             specialised: running.as_ref().is_some_and(|special| special.generation.is_some()),
             strategy: match phases {
-                0 | 1 if EntryKind::ALL.iter().any(|kind| code.prefetches_ahead(*kind)) => {
+                0 | 1 if EntryKind::ALL.iter().any(|kind| code.has_prefetch_pass(*kind)) => {
                     "run to completion, registers prefetched".to_string()
                 }
                 0 | 1 => "run to completion".to_string(),

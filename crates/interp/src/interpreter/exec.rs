@@ -52,7 +52,7 @@ impl Machine<'_> {
                     self.note(span, |_| Event::HasBits { bits, there });
                 }
                 self.set(span, *dst, Bits::from_bool(there));
-                self.told[1] = Some(*dst);
+                self.traced[1] = Some(*dst);
             }
             Op::Extract { header, varbit_bits } => self.extract(inst, *header, varbit_bits.as_ref()),
             Op::Advance { bits } => {
@@ -208,7 +208,7 @@ impl Machine<'_> {
                 self.note_extern(span, *meter, || Use::Other(format!("the entry's cell says {colour:?}")));
                 self.set(span, *dst, Bits::new(self.program.width(*dst), colour as u128));
             }
-            Op::RegisterRead { register, dst, index } => {
+            Op::RegisterRead { register, dst, index, .. } => {
                 let index = self.number(index);
                 let value = self.state.register_read(*register, index);
                 self.note_extern(span, *register, || Use::Read { index, value: value.clone() });
@@ -293,7 +293,7 @@ impl Machine<'_> {
         self.note(span, |m| {
             let table = &m.program.tables[table.index()];
             let call = &m.program.actions[table.actions[action.action as usize].action.index()];
-            let told = matched.as_ref().map(|entry| {
+            let described = matched.as_ref().map(|entry| {
                 let fields: Vec<String> = entry.key.iter().map(key_match_text).collect();
                 let mut text = format!("({})", fields.join(", "));
                 if table.keys.iter().any(|k| k.kind.needs_priority()) {
@@ -304,7 +304,7 @@ impl Machine<'_> {
             Event::Apply {
                 table: table.name.clone(),
                 keys: table.keys.iter().map(|k| k.name.clone()).zip(keys).collect(),
-                entry: told,
+                entry: described,
                 matched: matched.map(Box::new),
                 member,
                 empty_group,
@@ -319,7 +319,7 @@ impl Machine<'_> {
             // The step above shows the result of the lookup.
             self.slots[slot.index()] = Bits::new(width, value);
         }
-        self.told = [Some(dst[1]), None];
+        self.traced = [Some(dst[1]), None];
     }
 
     fn hash(&mut self, inst: &Inst) {

@@ -62,7 +62,7 @@ impl Frame {
     }
 
     /// Whether more than [`ir::EMITTED_BYTES_MAX`] bytes have been emitted.
-    pub fn has_emitted_too_much(&self) -> bool {
+    pub fn exceeds_emit_limit(&self) -> bool {
         self.emitted.len() > ir::EMITTED_BYTES_MAX as usize
     }
 

@@ -23,7 +23,7 @@ impl Installed {
     /// Whether an entry's timeout has expired, in a table that checks timeouts every `step` ticks.
     fn is_over(&self, step: u64, now_us: u64) -> bool {
         let timeout = (self.entry.idle_timeout_ns.div_ceil(NS_PER_MS) * 1000).div_ceil(TICK_US);
-        let began = self.last_hit_us.max(self.told_us) / TICK_US;
+        let began = self.last_hit_us.max(self.notified_us) / TICK_US;
         timeout > 0 && now_us / TICK_US >= (began + timeout).next_multiple_of(step)
     }
 }
@@ -105,19 +105,21 @@ impl State {
             let step = dynamic.step_ticks(TICK_US);
             for installed in linear.installed.iter_mut().filter(|i| i.is_over(step, *now_us)) {
                 counts.expired += 1;
-                installed.told_us = *now_us;
+                installed.notified_us = *now_us;
                 if dynamic.expiry == Expiry::Delete {
                     continue;
                 }
                 if expired.len() < EXPIRED_MAX {
                     expired.push((TableId::from_index(i), installed.entry.clone()));
                 } else {
-                    counts.untold += 1;
+                    counts.unreported += 1;
                 }
             }
             if dynamic.expiry.deletes() {
                 let now_us = *now_us;
-                linear.installed.retain(|i| i.told_us != now_us || i.entry.idle_timeout_ns == 0 || i.told_us == 0);
+                linear
+                    .installed
+                    .retain(|i| i.notified_us != now_us || i.entry.idle_timeout_ns == 0 || i.notified_us == 0);
             }
         }
     }

@@ -18,14 +18,21 @@ pub(super) struct Installed {
     pub entry: TableEntry,
     pub last_hit_us: u64,
     /// Time in µs of the last idle notification to the control plane.
-    pub told_us: u64,
+    pub notified_us: u64,
     pub counters: BTreeMap<ExternId, CounterValue>,
     pub meters: BTreeMap<ExternId, MeterCell>,
 }
 
 impl Installed {
     fn new(serial: u64, entry: TableEntry, now_us: u64) -> Installed {
-        Installed { serial, entry, last_hit_us: now_us, told_us: 0, counters: BTreeMap::new(), meters: BTreeMap::new() }
+        Installed {
+            serial,
+            entry,
+            last_hit_us: now_us,
+            notified_us: 0,
+            counters: BTreeMap::new(),
+            meters: BTreeMap::new(),
+        }
     }
 }
 
@@ -36,7 +43,7 @@ pub(super) struct LinearTable {
     pub installed: Vec<Installed>,
     pub default: EntryAction,
     /// The direct resources of the default entry; its action is `default`.
-    beside_default: Installed,
+    default_resources: Installed,
     last_serial: u64,
     by_priority: bool,
 }
@@ -66,7 +73,7 @@ impl LinearTable {
             size: table.size,
             installed: Vec::new(),
             default: EntryAction::Call(table.default_action.clone()),
-            beside_default: Installed::new(
+            default_resources: Installed::new(
                 0,
                 TableEntry {
                     key: Vec::new(),
@@ -130,13 +137,13 @@ impl LinearTable {
     }
 
     /// The direct resources of the default entry.
-    pub fn beside_default(&mut self) -> &mut Installed {
-        &mut self.beside_default
+    pub fn default_resources(&mut self) -> &mut Installed {
+        &mut self.default_resources
     }
 
     pub fn by_serial(&mut self, serial: u64) -> Option<&mut Installed> {
         if serial == 0 {
-            return Some(self.beside_default());
+            return Some(self.default_resources());
         }
         self.installed.iter_mut().find(|i| i.serial == serial)
     }

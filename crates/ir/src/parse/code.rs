@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
                 return;
             }
             if terminated {
-                let message = if blocks.is_empty() { "expected `b0:`" } else { "expected a block behind a terminator" };
+                let message = if blocks.is_empty() { "expected `b0:`" } else { "expected a block after a terminator" };
                 reader.diags.push(Diagnostic::error("E0706", line.tokens[0].span, message));
                 return;
             }
@@ -312,7 +312,8 @@ fn assignment(c: &mut Cursor<'_>) -> Result<Op> {
             let entry = c.slot()?;
             Op::MeterDirect { meter, dst, hit, entry, before: optional(c, "before")?, bytes: optional(c, "bytes")? }
         }
-        "read" => Op::RegisterRead { dst, register: c.extern_id()?, index: c.next_operand()? },
+        "read" => Op::RegisterRead { dst, register: c.extern_id()?, index: c.next_operand()?, peek: false },
+        "peek" => Op::RegisterRead { dst, register: c.extern_id()?, index: c.next_operand()?, peek: true },
         "hash" => {
             let algorithm = match c.eat_word(CALCULATION) {
                 true => HashAlgorithm::Calculation(c.calculation_id()?),

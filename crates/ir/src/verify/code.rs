@@ -65,9 +65,9 @@ pub(super) fn check(v: &mut Verifier<'_>, stage: &Stage) {
         let cfg = Cfg::new(stage);
         flow::temporaries(program, stage, &cfg, &mut report);
         if stage.kind == StageKind::Parser {
-            flow::room(program, stage, &cfg, &mut report);
+            flow::packet_bounds(program, stage, &cfg, &mut report);
         }
-        if let Some(block) = crate::cost::free_loop(stage, &cfg) {
+        if let Some(block) = crate::cost::uncharged_cycle(stage, &cfg) {
             report(block.index(), None, "E0733", "a loop comes back to here without a `charge`".to_string());
         }
     }
@@ -218,7 +218,7 @@ fn op(p: &Program, stage: StageKind, op: &Op) -> Check {
             want("the handle", width(entry), 64)
         }
         Op::Count { counter, index, bytes } => {
-            rule(matches!(kind(p, *counter), ExternKind::Counter { direct: None, .. }), "this is no counter array")?;
+            rule(matches!(kind(p, *counter), ExternKind::Counter { direct: None, .. }), "this is not a counter array")?;
             given_length(p, bytes)?;
             at_most("the index", w(index), 64)
         }
@@ -226,7 +226,7 @@ fn op(p: &Program, stage: StageKind, op: &Op) -> Check {
             given_length(p, bytes)?;
             rule(
                 matches!(kind(p, *counter), ExternKind::Counter { direct: Some(_), .. }),
-                "this is no direct counter",
+                "this is not a direct counter",
             )?;
             want("the condition", w(hit), 1)?;
             want("the handle", width(entry), 64)
@@ -234,20 +234,21 @@ fn op(p: &Program, stage: StageKind, op: &Op) -> Check {
         Op::Meter { meter, dst, index, before, bytes } => {
             given_length(p, bytes)?;
             before.iter().try_for_each(|before| want("the colour before", w(before), 2))?;
-            rule(matches!(kind(p, *meter), ExternKind::Meter { direct: None, .. }), "this is no meter array")?;
+            rule(matches!(kind(p, *meter), ExternKind::Meter { direct: None, .. }), "this is not a meter array")?;
             rule(width(dst) >= 2, "a colour has 2 bits or more")?;
             at_most("the index", w(index), 64)
         }
         Op::MeterDirect { meter, dst, hit, entry, before, bytes } => {
             given_length(p, bytes)?;
             before.iter().try_for_each(|before| want("the colour before", w(before), 2))?;
-            rule(matches!(kind(p, *meter), ExternKind::Meter { direct: Some(_), .. }), "this is no direct meter")?;
+            rule(matches!(kind(p, *meter), ExternKind::Meter { direct: Some(_), .. }), "this is not a direct meter")?;
             rule(width(dst) >= 2, "a colour has 2 bits or more")?;
             want("the condition", w(hit), 1)?;
             want("the handle", width(entry), 64)
         }
-        Op::RegisterRead { register, dst, index } => {
+        Op::RegisterRead { register, dst, index, peek } => {
             want("the destination", width(dst), register_width(p, *register)?)?;
+            rule(!*peek || width(dst) <= 64, "a cell that is peeked at has 64 bits at most")?;
             at_most("the index", w(index), 64)
         }
         Op::RegisterWrite { register, index, src } => {
@@ -273,7 +274,7 @@ fn op(p: &Program, stage: StageKind, op: &Op) -> Check {
         }
         Op::Digest { digest, data } => {
             let ExternKind::Digest { fields } = kind(p, *digest) else {
-                return Err(("E0728", "this is no digest".into()));
+                return Err(("E0728", "this is not a digest".into()));
             };
             let fits = data.iter().map(w).eq(fields.iter().map(|(_, width)| *width));
             rule(fits, "the data do not fit the digest's fields")
@@ -339,7 +340,7 @@ fn kind(p: &Program, ext: ExternId) -> &ExternKind {
 fn register_width(p: &Program, ext: ExternId) -> Check<u32> {
     match kind(p, ext) {
         ExternKind::Register { width, .. } => Ok(*width),
-        _ => Err(("E0728", "this is no register".into())),
+        _ => Err(("E0728", "this is not a register".into())),
     }
 }
 

@@ -4,8 +4,8 @@
 use crate::bitset::BitSet;
 use crate::flow::Cfg;
 use crate::op::Operand;
+use crate::packet_bounds::{PacketBounds, bounds_at_entry};
 use crate::program::{Program, SlotKind, Stage};
-use crate::room::{Room, room_at_entry};
 use base::ids::{BlockId, SlotId};
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -91,21 +91,21 @@ fn walk(program: &Program, stage: &Stage, block: BlockId, f: &mut dyn FnMut(Opti
 }
 
 /// Checks that parsers read no bits whose presence `has_bits` has not established.
-pub(super) fn room(program: &Program, stage: &Stage, cfg: &Cfg, report: &mut Report<'_>) {
-    let at_entry = room_at_entry(program, stage, cfg);
+pub(super) fn packet_bounds(program: &Program, stage: &Stage, cfg: &Cfg, report: &mut Report<'_>) {
+    let at_entry = bounds_at_entry(program, stage, cfg);
     for b in &cfg.rpo {
-        let Some(mut room) = at_entry[b.index()].clone() else { continue };
+        let Some(mut bounds) = at_entry[b.index()].clone() else { continue };
         for (i, inst) in stage.blocks[b.index()].insts.iter().enumerate() {
-            let wanted = room.step(program, &inst.op);
-            if wanted > room.bits {
-                let message = if wanted == Room::TRUSTED {
-                    "takes an amount of bits that no `has_bits` asked for".to_string()
+            let wanted = bounds.step(program, &inst.op);
+            if wanted > bounds.bits {
+                let message = if wanted == PacketBounds::TRUSTED {
+                    "reads a number of bits that no `has_bits` has checked".to_string()
                 } else {
-                    format!("takes {wanted} bits, but only {} are known to be there", room.bits)
+                    format!("reads {wanted} bits, but only {} are known to be present", bounds.bits)
                 };
                 report(b.index(), Some(i), "E0731", message);
             }
-            room.advance(&inst.op, wanted);
+            bounds.advance(&inst.op, wanted);
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn check(v: &mut Verifier<'_>, openflow: &OpenFlow) {
     match v.program.stages.get(stage.index()) {
         None => v.error("E0720", format!("the header actions are stage ?{}, which does not exist", stage.0)),
         Some(s) if s.kind != StageKind::Control => {
-            v.error("E0732", format!("the header actions are stage `{}`, which is no control", s.name));
+            v.error("E0732", format!("the header actions are stage `{}`, which is not a control", s.name));
         }
         Some(_) => {}
     }

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The loop over the packets of a batch: the block where each begins, and the one where it has ended.
 #[derive(Clone, Copy)]
-pub(crate) struct Round {
+pub(crate) struct PacketLoop {
     pub first: Block,
     pub last: Block,
 }
@@ -56,9 +56,9 @@ struct Blocks {
 
 impl Blocks {
     /// The blocks of a loop; `None` if control can leave it.
-    fn new(func: &Function, round: Round) -> Option<Blocks> {
+    fn new(func: &Function, packet_loop: PacketLoop) -> Option<Blocks> {
         let after = |block: Block| -> Option<Vec<Block>> {
-            if block == round.last {
+            if block == packet_loop.last {
                 return Some(Vec::new());
             }
             let end = func.layout.last_inst(block)?;
@@ -70,9 +70,9 @@ impl Blocks {
             let next = calls.iter().map(|call| call.block(&func.dfg.value_lists));
             Some(next.filter(|block| known.insert(*block)).collect())
         };
-        let mut seen: HashMap<Block, Vec<Block>> = HashMap::from([(round.first, after(round.first)?)]);
+        let mut seen: HashMap<Block, Vec<Block>> = HashMap::from([(packet_loop.first, after(packet_loop.first)?)]);
         let mut blocks = Vec::new();
-        let mut open = vec![(round.first, 0)];
+        let mut open = vec![(packet_loop.first, 0)];
         while let Some((block, i)) = open.last_mut() {
             match seen[block].get(*i).copied() {
                 Some(next) => {
@@ -140,14 +140,14 @@ impl Derived {
     /// `cells_max` cells, or packets can leave the loop.
     pub fn new(
         func: &Function,
-        round: Round,
+        packet_loop: PacketLoop,
         sites: &[(Block, usize)],
         counters: usize,
         cells_max: usize,
     ) -> Option<Derived> {
-        let blocks = Blocks::new(func, round)?;
+        let blocks = Blocks::new(func, packet_loop)?;
         let count = blocks.blocks.len();
-        let last = *blocks.numbers.get(&round.last)?;
+        let last = *blocks.numbers.get(&packet_loop.last)?;
         let mut tables = vec![0; count];
         // By block: what it adds to the counters.
         let mut added: HashMap<usize, Vec<i64>> = HashMap::new();
@@ -241,8 +241,8 @@ mod tests {
         (func, blocks)
     }
 
-    fn round(blocks: &[Block]) -> Round {
-        Round { first: blocks[0], last: *blocks.last().expect("there are blocks") }
+    fn packet_loop(blocks: &[Block]) -> PacketLoop {
+        PacketLoop { first: blocks[0], last: *blocks.last().expect("there are blocks") }
     }
 
     #[test]
@@ -262,14 +262,15 @@ mod tests {
             next.push(Vec::new());
             let cold: Vec<usize> = (1..last).filter(|_| random.index(4) == 0).collect();
             let (func, blocks) = function(&next, &cold);
-            let reached = Blocks::new(&func, round(&blocks)).expect("nothing leaves").numbers;
+            let reached = Blocks::new(&func, packet_loop(&blocks)).expect("nothing leaves").numbers;
             const COUNTERS: usize = 5;
             let sites: Vec<(usize, usize)> = (0..random.index(12))
                 .map(|_| (random.index(count), random.index(COUNTERS)))
                 .filter(|(block, _)| reached.contains_key(&blocks[*block]))
                 .collect();
             let named: Vec<(Block, usize)> = sites.iter().map(|(block, counter)| (blocks[*block], *counter)).collect();
-            let derived = Derived::new(&func, round(&blocks), &named, COUNTERS, usize::MAX).expect("nothing leaves");
+            let derived =
+                Derived::new(&func, packet_loop(&blocks), &named, COUNTERS, usize::MAX).expect("nothing leaves");
             let (mut counters, mut cells) = ([0; COUNTERS], vec![0; derived.cells.len()]);
             let (mut packets, mut stores) = (0, 0);
             while packets < 40 {
@@ -304,11 +305,11 @@ mod tests {
             [vec![1, 2], vec![3], vec![5, 6], vec![4, 2], vec![7], vec![7], vec![7], vec![]].map(|next| next.to_vec());
         let (func, blocks) = function(&next, &[6]);
         let sites = [(1, 0), (2, 1), (3, 2), (4, 3)].map(|(block, counter)| (blocks[block], counter));
-        let derived = Derived::new(&func, round(&blocks), &sites, 4, 8).expect("nothing leaves");
+        let derived = Derived::new(&func, packet_loop(&blocks), &sites, 4, 8).expect("nothing leaves");
         let main = [0, 1, 3, 4, 7].map(|block| blocks[block]);
         assert!(derived.counted.iter().all(|c| !(main.contains(&c.from) && main.contains(&c.to))), "{derived:?}");
         assert_eq!(derived.packets, [1, 0, 1, 1]);
-        assert_eq!(Derived::new(&func, round(&blocks), &sites, 4, derived.cells.len() - 1), None);
+        assert_eq!(Derived::new(&func, packet_loop(&blocks), &sites, 4, derived.cells.len() - 1), None);
     }
 
     #[test]
@@ -317,6 +318,6 @@ mod tests {
         let end = func.layout.last_inst(blocks[1]).expect("it ends");
         func.layout.remove_inst(end);
         FuncCursor::new(&mut func).at_bottom(blocks[1]).ins().return_(&[]);
-        assert_eq!(Derived::new(&func, round(&blocks), &[(blocks[1], 0)], 1, 8), None);
+        assert_eq!(Derived::new(&func, packet_loop(&blocks), &[(blocks[1], 0)], 1, 8), None);
     }
 }

@@ -6,7 +6,7 @@
 //! [`crate::translate`] with the layout flag.
 
 use crate::flow::{Flow, LayoutChange, Place, ProgramFacts};
-use crate::stage::plan::{Plan, Spot};
+use crate::stage::plan::{Plan, ProgramPoint};
 use ir::{EntryPoint, Op, Program, SlotId};
 
 /// The value of a header's pointer.
@@ -73,12 +73,12 @@ pub(crate) fn header_places(
             break;
         }
     }
-    let of = |(n, inst): Spot| {
+    let of = |(n, inst): ProgramPoint| {
         let mut header_places = at[n].clone().expect("every node can be reached");
         walk.step(n, inst, &mut header_places);
         header_places
     };
-    plan.phases.iter().map(|p| p.cut.map_or_else(|| start.clone(), |c| of(plan.lookups[c].spot))).collect()
+    plan.phases.iter().map(|p| p.cut.map_or_else(|| start.clone(), |c| of(plan.lookups[c].program_point))).collect()
 }
 
 struct Walk<'a> {

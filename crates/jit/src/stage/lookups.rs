@@ -3,7 +3,7 @@
 use super::{Called, from_arg};
 use crate::Error;
 use crate::probe::is_inlined;
-use crate::stage::plan::Spot;
+use crate::stage::plan::ProgramPoint;
 use crate::translate::Translator;
 use abi::TableBinding;
 use cranelift_codegen::ir::types::I64;
@@ -16,7 +16,9 @@ impl<'a> Translator<'a, '_> {
     pub(super) fn begin(&mut self, lookup: usize, called: Option<&Called>, certain: bool) -> Result<Vec<Value>, Error> {
         let lookup = &self.plan.lookups[lookup];
         let binding = self.binding(lookup.table)?.clone();
-        let Op::Apply { keys, .. } = &self.inst_at(lookup.spot).op else { unreachable!("lookups are applies") };
+        let Op::Apply { keys, .. } = &self.inst_at(lookup.program_point).op else {
+            unreachable!("lookups are applies")
+        };
         let Some(called) = called else {
             let begun = self.probe_begin(lookup.table, &binding, keys);
             self.prefetch(begun.prefetch);
@@ -30,9 +32,9 @@ impl<'a> Translator<'a, '_> {
         let key = self.stack_addr(called.keys);
         let key = self.b.ins().iadd(key, key_offset);
         self.store_words(stack, &words, key, 0);
-        let answers = self.stack_addr(called.answers);
+        let results = self.stack_addr(called.results);
         let offset = self.b.ins().ishl_imm_u(count, 3);
-        let answer = self.b.ins().iadd(answers, offset);
+        let result = self.b.ins().iadd(results, offset);
         let mut wanted = None;
         for header in self.headers_of(keys).into_iter().filter(|_| !certain) {
             let valid = self.read_flag(self.facts.headers[header.index()].valid);
@@ -41,16 +43,16 @@ impl<'a> Translator<'a, '_> {
                 None => valid,
             });
         }
-        let (more, answer) = match wanted {
-            None => (self.iconst(1), answer),
+        let (more, result) = match wanted {
+            None => (self.iconst(1), result),
             Some(wanted) => {
                 let null = self.iconst(0);
-                (wanted, self.b.ins().select(wanted, answer, null))
+                (wanted, self.b.ins().select(wanted, result, null))
             }
         };
         let count = self.b.ins().iadd(count, more);
         self.b.ins().store(stack, count, counter, 0);
-        Ok(vec![answer])
+        Ok(vec![result])
     }
 
     /// The headers that key fields belong to, each once.
@@ -66,10 +68,10 @@ impl<'a> Translator<'a, '_> {
         headers
     }
 
-    pub(super) fn inst_at(&self, spot: Spot) -> &'a ir::Inst {
+    pub(super) fn inst_at(&self, program_point: ProgramPoint) -> &'a ir::Inst {
         let (flow, program) = (self.flow, self.program);
-        let node = &flow.graph.nodes[spot.0];
-        &program.stages[node.stage.index()].blocks[node.block.index()].insts[spot.1]
+        let node = &flow.graph.nodes[program_point.0];
+        &program.stages[node.stage.index()].blocks[node.block.index()].insts[program_point.1]
     }
 
     /// Whether a begun lookup is finished only where the packet reaches its apply, because its first cache line holds
@@ -79,25 +81,25 @@ impl<'a> Translator<'a, '_> {
     }
 
     /// The entry that a lookup begun before this phase found, for the apply being translated.
-    pub fn finish_begun(&mut self, lookup: usize, keys: &[Operand]) -> Result<Value, Error> {
+    pub fn finish_pending(&mut self, lookup: usize, keys: &[Operand]) -> Result<Value, Error> {
         let plan = self.plan;
         let binding = self.binding(plan.lookups[lookup].table)?.clone();
-        let answer = self.b.use_var(self.answers[lookup]);
+        let result = self.b.use_var(self.results[lookup]);
         if is_inlined(binding.engine, self.options) {
-            return Ok(answer);
+            return Ok(result);
         }
         let stack = self.flags.stack;
         let certain = plan.phases[self.phase].cut == Some(lookup) || self.headers_of(keys).is_empty();
         if certain {
-            return Ok(self.b.ins().load(I64, stack, answer, 0));
+            return Ok(self.b.ins().load(I64, stack, result, 0));
         }
         let (there, not_there, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         let found = self.b.append_block_param(done, I64);
-        self.b.ins().brif(answer, there, &[], not_there, &[]);
+        self.b.ins().brif(result, there, &[], not_there, &[]);
         self.b.seal_block(there);
         self.b.seal_block(not_there);
         self.b.switch_to_block(there);
-        let entry = self.b.ins().load(I64, stack, answer, 0);
+        let entry = self.b.ins().load(I64, stack, result, 0);
         self.b.ins().jump(done, &[from_arg(entry)]);
         self.b.switch_to_block(not_there);
         self.b.set_cold_block(not_there);
@@ -109,8 +111,8 @@ impl<'a> Translator<'a, '_> {
     }
 
     /// The lookup at the current operation, if it was begun before this phase.
-    pub fn begun_here(&self) -> Option<usize> {
-        let lookup = self.plan.lookup_at(self.spot)?;
+    pub fn pending_lookup(&self) -> Option<usize> {
+        let lookup = self.plan.lookup_at(self.program_point)?;
         self.plan.phases[self.phase].has_begun(lookup).then_some(lookup)
     }
 }

@@ -22,9 +22,9 @@
 //!
 //! Not cut: applies in parsers and deparsers, in loops, and of tables without keys.
 
-use crate::ahead::Ahead;
 use crate::flow::Flow;
 use crate::locks::lock_rank;
+use crate::prefetch_pass::PrefetchPass;
 use crate::probe::is_inlined;
 use crate::{Options, Strategy};
 use abi::{Bindings, EngineKind, TableBinding};
@@ -39,12 +39,12 @@ const GROWTH_MAX: usize = 3;
 const GROWTH_FREE: usize = 64;
 
 /// A program point: a node and the index of an operation in its block.
-pub(crate) type Spot = (usize, usize);
+pub(crate) type ProgramPoint = (usize, usize);
 
 /// An apply that is split.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
-    pub spot: Spot,
+    pub program_point: ProgramPoint,
     pub table: TableId,
 }
 
@@ -80,11 +80,11 @@ pub(crate) struct Plan {
     /// Tables whose lookups in controls are all split.
     pub tables: BTreeSet<TableId>,
     /// Tables at which the strategy does not cut, with their bytes.
-    pub unwanted: BTreeMap<TableId, u64>,
+    pub not_selected: BTreeMap<TableId, u64>,
     /// The phases in an order in which packets can pass them.
     pub phases: Vec<Phase>,
     /// The prefetching pass before the packets run, if no packet waits.
-    pub ahead: Option<Ahead>,
+    pub prefetch_pass: Option<PrefetchPass>,
 }
 
 impl Plan {
@@ -99,14 +99,14 @@ impl Plan {
         copies: usize,
     ) -> Plan {
         let planner = Planner::new(program, entry, flow, bindings, options, copies);
-        let wanted = planner.wanted(options);
-        let unwanted = planner.unwanted(&wanted);
-        let all = planner.plan(&wanted);
+        let selected = planner.selected(options);
+        let not_selected = planner.not_selected(&selected);
+        let all = planner.plan(&selected);
         if planner.is_allowed(&all) {
-            return Plan { unwanted, ..all };
+            return Plan { not_selected, ..all };
         }
         let (mut chosen, mut best) = (Vec::new(), planner.plan(&[]));
-        for candidate in wanted {
+        for candidate in selected {
             chosen.push(candidate);
             chosen.sort_unstable();
             let plan = planner.plan(&chosen);
@@ -116,19 +116,19 @@ impl Plan {
                 chosen.retain(|&c| c != candidate);
             }
         }
-        Plan { unwanted, ..best }
+        Plan { not_selected, ..best }
     }
 
     /// The plan with everything in one phase.
-    pub fn uncut(&self, flow: &Flow) -> Plan {
+    pub fn unstaged(&self, flow: &Flow) -> Plan {
         let nodes = (0..flow.graph.nodes.len()).map(|n| (n, None)).collect();
         let phases = vec![Phase { nodes, ..Phase::default() }];
-        Plan { phases, unwanted: self.unwanted.clone(), ..Plan::default() }
+        Plan { phases, not_selected: self.not_selected.clone(), ..Plan::default() }
     }
 
     /// The lookup at a program point.
-    pub fn lookup_at(&self, spot: Spot) -> Option<usize> {
-        self.lookups.binary_search_by_key(&spot, |l| l.spot).ok()
+    pub fn lookup_at(&self, program_point: ProgramPoint) -> Option<usize> {
+        self.lookups.binary_search_by_key(&program_point, |l| l.program_point).ok()
     }
 
     /// The phase whose packets wait for a lookup.
@@ -155,7 +155,7 @@ enum Ordered {
 /// Whether a begun lookup is finished only where the packet reaches its apply, because its first cache line holds the
 /// entry too.
 pub(super) fn is_finished_late(binding: &TableBinding, options: &Options) -> bool {
-    is_inlined(binding.engine, options) && binding.exact.is_some_and(|layout| !layout.far)
+    is_inlined(binding.engine, options) && binding.exact.is_some_and(|layout| !layout.out_of_line)
 }
 
 struct Planner<'a> {
@@ -210,7 +210,7 @@ impl<'a> Planner<'a> {
                     Op::Apply { table, keys, .. } if is_control && !keys.is_empty() => {
                         let engine = bindings.tables.get(table.index()).map(|b| b.engine);
                         if engine.is_some_and(|e| e != EngineKind::Empty) {
-                            planner.candidates.push(Lookup { spot: (n, i), table: *table });
+                            planner.candidates.push(Lookup { program_point: (n, i), table: *table });
                         }
                     }
                     _ => {}
@@ -237,10 +237,12 @@ impl<'a> Planner<'a> {
         };
         // Every candidate costs a search of the graph; keep a few times as many as a plan can use.
         planner.candidates.truncate(8 * planner.phases_max);
-        planner.candidates.retain(|c| !reach(c.spot.0, &|n| nodes[n].succs.clone()).contains(c.spot.0));
+        planner
+            .candidates
+            .retain(|c| !reach(c.program_point.0, &|n| nodes[n].succs.clone()).contains(c.program_point.0));
         for c in &planner.candidates {
-            planner.behind.push(reach(c.spot.0, &|n| nodes[n].succs.clone()));
-            planner.before.push(reach(c.spot.0, &|n| preds[n].clone()));
+            planner.behind.push(reach(c.program_point.0, &|n| nodes[n].succs.clone()));
+            planner.before.push(reach(c.program_point.0, &|n| preds[n].clone()));
         }
         planner
     }
@@ -251,11 +253,11 @@ impl<'a> Planner<'a> {
     }
 
     /// The candidates at which the strategy cuts, the most important first.
-    fn wanted(&self, options: &Options) -> Vec<usize> {
+    fn selected(&self, options: &Options) -> Vec<usize> {
         let footprint = |c: &usize| self.bindings.tables[self.candidates[*c].table.index()].footprint_bytes;
-        let mut wanted: Vec<usize> = (0..self.candidates.len()).collect();
+        let mut selected: Vec<usize> = (0..self.candidates.len()).collect();
         match options.strategy {
-            Strategy::RunToCompletion => wanted.clear(),
+            Strategy::RunToCompletion => selected.clear(),
             Strategy::Staged => {}
             Strategy::Auto => {
                 let mut seen = Vec::new();
@@ -266,30 +268,30 @@ impl<'a> Planner<'a> {
                         all += self.bindings.tables[c.table.index()].footprint_bytes;
                     }
                 }
-                wanted.retain(|c| all > crate::CACHED_BYTES_MAX && footprint(c) > crate::CUT_BYTES_MIN);
-                wanted.sort_by_key(|c| std::cmp::Reverse(footprint(c)));
+                selected.retain(|c| all > crate::CACHED_BYTES_MAX && footprint(c) > crate::CUT_BYTES_MIN);
+                selected.sort_by_key(|c| std::cmp::Reverse(footprint(c)));
             }
         }
-        wanted
+        selected
     }
 
     /// The tables of all other candidates.
-    fn unwanted(&self, wanted: &[usize]) -> BTreeMap<TableId, u64> {
-        let not_wanted = (0..self.candidates.len()).filter(|c| !wanted.contains(c));
-        let tables = not_wanted.map(|c| self.candidates[c].table);
+    fn not_selected(&self, selected: &[usize]) -> BTreeMap<TableId, u64> {
+        let others = (0..self.candidates.len()).filter(|c| !selected.contains(c));
+        let tables = others.map(|c| self.candidates[c].table);
         tables.map(|table| (table, self.bindings.tables[table.index()].footprint_bytes)).collect()
     }
 
     /// Whether candidate `b` may follow candidate `a`.
     fn follows(&self, a: usize, b: usize) -> bool {
-        let ((an, ai), (bn, bi)) = (self.candidates[a].spot, self.candidates[b].spot);
+        let ((an, ai), (bn, bi)) = (self.candidates[a].program_point, self.candidates[b].program_point);
         if an == bn { ai < bi } else { self.behind[a].contains(bn) }
     }
 
     /// Whether `b`'s key is computed when a packet is about to be looked up at `a`: nothing between the two assigns its
     /// slots.
     fn is_ready(&self, a: usize, b: usize) -> bool {
-        let ((an, ai), (bn, bi)) = (self.candidates[a].spot, self.candidates[b].spot);
+        let ((an, ai), (bn, bi)) = (self.candidates[a].program_point, self.candidates[b].program_point);
         let Op::Apply { keys, .. } = &self.insts(bn)[bi].op else { unreachable!("candidates are applies") };
         let slots: Vec<SlotId> = keys.iter().filter_map(|k| k.slot()).collect();
         let changes = |ops: &[ir::Inst]| {
@@ -310,7 +312,7 @@ impl<'a> Planner<'a> {
     /// cuts that its packets reach. `chosen` are candidates.
     fn explore(
         &self,
-        start: Option<Spot>,
+        start: Option<ProgramPoint>,
         begun: &[usize],
         chosen: &[usize],
     ) -> (Vec<(usize, Option<usize>)>, Vec<usize>) {
@@ -322,11 +324,11 @@ impl<'a> Planner<'a> {
                 continue;
             }
             let stops = |&&c: &&usize| {
-                let (node, inst) = self.candidates[c].spot;
+                let (node, inst) = self.candidates[c].program_point;
                 node == n && inst >= from && !begun.contains(&c)
             };
-            let stop = chosen.iter().filter(stops).min_by_key(|&&c| self.candidates[c].spot.1);
-            nodes.insert(n, stop.map(|&c| self.candidates[c].spot.1));
+            let stop = chosen.iter().filter(stops).min_by_key(|&&c| self.candidates[c].program_point.1);
+            nodes.insert(n, stop.map(|&c| self.candidates[c].program_point.1));
             match stop {
                 Some(&c) if !cuts.contains(&c) => cuts.push(c),
                 Some(_) => {}
@@ -358,7 +360,7 @@ impl<'a> Planner<'a> {
                 .filter(|&d| d != cut && !passed.contains(&d) && self.follows(cut, d) && self.is_ready(cut, d))
                 .collect();
             let begun: Vec<usize> = passed.iter().chain(&fresh).chain([&cut]).copied().collect();
-            let (nodes, cuts) = self.explore(Some(self.candidates[cut].spot), &begun, &chosen);
+            let (nodes, cuts) = self.explore(Some(self.candidates[cut].program_point), &begun, &chosen);
             for c in cuts {
                 match &mut arriving[number(c)] {
                     Some(all) => all.retain(|d| begun.contains(d)),
@@ -388,14 +390,14 @@ impl<'a> Planner<'a> {
         let mut in_order = vec![true; plan.phases.len()];
         for (p, phase) in plan.phases.iter().enumerate() {
             let Some(cut) = phase.cut else { continue };
-            let spot = plan.lookups[cut].spot;
+            let program_point = plan.lookups[cut].program_point;
             let sources: Vec<usize> =
-                (0..p).filter(|&q| plan.phases[q].nodes.contains(&(spot.0, Some(spot.1)))).collect();
+                (0..p).filter(|&q| plan.phases[q].nodes.contains(&(program_point.0, Some(program_point.1)))).collect();
             in_order[p] = matches!(sources[..], [only] if in_order[only]);
         }
         let mut used: BTreeMap<Ordered, usize> = BTreeMap::new();
         for (p, phase) in plan.phases.iter().enumerate() {
-            let start = phase.cut.map(|c| plan.lookups[c].spot);
+            let start = phase.cut.map(|c| plan.lookups[c].program_point);
             // The lookup that its packets wait for is finished in this phase.
             let cut = phase.cut.map(|c| plan.lookups[c].table).filter(|table| self.added.contains(table));
             if let Some(table) = cut

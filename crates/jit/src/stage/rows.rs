@@ -123,13 +123,13 @@ impl Translator<'_, '_> {
             let probed = is_inlined(binding.engine, self.options) && !phase.passed.contains(&lookup);
             let words = if probed { self.carried_words(plan.lookups[lookup].table, &binding) } else { 1 };
             let (value, loads) = self.load_member(row, 8);
-            self.b.def_var(self.answers[lookup], value);
+            self.b.def_var(self.results[lookup], value);
             candidates.push(Candidate { what: Kept::Lookup(lookup), bytes: 8 * words as u32, loads });
         }
         let (value, loads) = self.load_member(row, 4);
         self.entry_len = value;
         let cut = phase.cut.expect("only the first phase has none");
-        let position = self.flow.graph.nodes[plan.lookups[cut].spot.0].position;
+        let position = self.flow.graph.nodes[plan.lookups[cut].program_point.0].position;
         let len = match self.flow.is_before_deparsers(position) {
             true => value,
             false => self.load_desc32(offset_of!(PacketDesc, len)),
@@ -144,7 +144,7 @@ impl Translator<'_, '_> {
     /// Slots whose value is known where packets begin to wait for phase `p`.
     fn known_at_cut(&self, p: usize) -> Known {
         let cut = self.plan.phases[p].cut.expect("only the first phase has none");
-        let (node, inst) = self.plan.lookups[cut].spot;
+        let (node, inst) = self.plan.lookups[cut].program_point;
         let mut known = self.flow.graph.nodes[node].known.clone();
         for inst in &self.flow.graph.block(self.program, node).insts[..inst] {
             inst.op.for_each_def(self.program, |s| _ = known.remove(&s));
@@ -155,7 +155,7 @@ impl Translator<'_, '_> {
     /// The slots that any operation may have assigned before packets wait for phase `p`.
     fn assigned_before(&self, p: usize) -> BitSet {
         let cut = self.plan.phases[p].cut.expect("only the first phase has none");
-        let spot = self.plan.lookups[cut].spot;
+        let program_point = self.plan.lookups[cut].program_point;
         let nodes = &self.flow.graph.nodes;
         let mut preds: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
         for (n, node) in nodes.iter().enumerate() {
@@ -168,9 +168,9 @@ impl Translator<'_, '_> {
             ops.for_each(|op| op.for_each_def(self.program, |s| assigned.insert(s.index())));
         };
         // A cut is never inside a loop.
-        add(spot.0, spot.1);
+        add(program_point.0, program_point.1);
         let mut seen = BitSet::new(nodes.len());
-        let mut stack = preds[spot.0].clone();
+        let mut stack = preds[program_point.0].clone();
         while let Some(n) = stack.pop() {
             if !seen.contains(n) {
                 seen.insert(n);
@@ -303,7 +303,7 @@ impl Translator<'_, '_> {
             if let Kept::Lookup(l) = member.what {
                 let words = match begun.iter().find(|(of, _)| *of == l) {
                     Some((_, words)) => words.clone(),
-                    None if self.carried[l].is_empty() => vec![self.b.use_var(self.answers[l])],
+                    None if self.carried[l].is_empty() => vec![self.b.use_var(self.results[l])],
                     None => self.carried[l].clone().into_iter().map(|var| self.b.use_var(var)).collect(),
                 };
                 self.store_words(stack, &words, row, member.offset);

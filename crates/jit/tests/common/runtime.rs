@@ -47,7 +47,7 @@ pub struct Runtime {
     /// The place that watched code stores.
     pub place: AtomicU64,
     /// The place that it had stored when it wrote each log line.
-    pub said: Mutex<Vec<u64>>,
+    pub call_sites: Mutex<Vec<u64>>,
     registers: Vec<Vec<u64>>,
     effects: Mutex<Effects>,
     /// Bindings that replace those of the scanned tables.
@@ -154,7 +154,7 @@ impl Runtime {
             counter_bases,
             table_counters: vec![[0; 2]; program.tables.len()],
             place: AtomicU64::new(0),
-            said: Mutex::default(),
+            call_sites: Mutex::default(),
             registers,
             effects: Mutex::default(),
             replaced: vec![None; program.tables.len()],
@@ -401,7 +401,7 @@ unsafe extern "C" fn log(ctx: *const WorkerCtx, packet: *const PacketDesc, id: u
     let mut effects = runtime.effects.lock().expect("not poisoned");
     let line = format_log(&effects.sites[id as usize], words);
     effects.logs.push(line);
-    runtime.said.lock().expect("not poisoned").push(runtime.place.load(Ordering::Relaxed));
+    runtime.call_sites.lock().expect("not poisoned").push(runtime.place.load(Ordering::Relaxed));
     effects.packets[1].push(packet.addr());
 }
 

@@ -136,7 +136,7 @@ impl Architecture for Bpf {
             ("Register", "read") => {
                 let index = cell_index(cx, call, size);
                 let cell = cx.b.temp(width);
-                cx.b.emit(Op::RegisterRead { register, dst: cell, index });
+                cx.b.emit(Op::RegisterRead { register, dst: cell, index, peek: false });
                 return ty.map_or(Tree::Nothing, |ty| cx.unpack_cell(cell, ty));
             }
             ("Register", "write") => {

@@ -121,7 +121,7 @@ impl Lowerer<'_> {
         let (algorithm, data) = (HashAlgorithm::Crc32, vec![key.clone()]);
         self.b.emit(Op::Hash { algorithm, dst: index, base, max, data, varbits: Vec::new(), payload: false });
         let cell = self.b.temp(KEY_WIDTH + 34);
-        self.b.emit(Op::RegisterRead { register, dst: cell, index: index.into() });
+        self.b.emit(Op::RegisterRead { register, dst: cell, index: index.into(), peek: false });
         let found = self.conntrack(cell.into(), &key);
 
         let is = |cx: &mut Self, state: u128| -> Operand {

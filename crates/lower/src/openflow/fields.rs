@@ -126,7 +126,7 @@ impl Collector<'_, '_> {
     /// Evaluates the annotations of a field.
     fn declare(&mut self, path: &str, info: &FieldInfo, tree: &Tree, header: Option<&HeaderTree>) {
         let Tree::Leaf(Operand::Slot(slot)) = tree else {
-            return self.refuse(info.span, format!("`{path}` cannot be a match field: it is no number"));
+            return self.refuse(info.span, format!("`{path}` cannot be a match field: it is not a number"));
         };
         let whole = FieldPart { slot: *slot, lo: 0, width: self.cx.b.program().width(*slot) };
         let first = self.all.len();
@@ -141,7 +141,7 @@ impl Collector<'_, '_> {
                 continue;
             }
             if self.all.len() == first {
-                let message = format!("`@{}` stands behind the `@oxm` or `@nxm` of its match field", annotation.name);
+                let message = format!("`@{}` must follow the `@oxm` or `@nxm` of its match field", annotation.name);
                 self.refuse(annotation.span, message);
             } else if self.condition(annotation, arguments, header).is_none() {
                 let message =
@@ -167,7 +167,7 @@ impl Collector<'_, '_> {
         };
         let Some(number) = read_number(&annotation.name, rest) else {
             let message = format!(
-                "this is no number of a match field: `@oxm(N)`, `@{}(CLASS, N)` or `@oxm(0xffff, N, EXPERIMENTER)`, N at most {NUMBER_MAX}",
+                "this is not the number of a match field: `@oxm(N)`, `@{}(CLASS, N)` or `@oxm(0xffff, N, EXPERIMENTER)`, N at most {NUMBER_MAX}",
                 annotation.name
             );
             return self.refuse(annotation.span, message);
@@ -258,7 +258,10 @@ impl Collector<'_, '_> {
             match followed(i, &direct) {
                 Some(needs) => self.all[i].field.prerequisites = needs,
                 None => {
-                    self.refuse(span, format!("match field `{name}` is never there: what it needs excludes itself"));
+                    self.refuse(
+                        span,
+                        format!("match field `{name}` can never be present: its prerequisites contradict each other"),
+                    );
                 }
             }
         }
@@ -299,7 +302,7 @@ impl Collector<'_, '_> {
         let span = self.all[i].span;
         for (name, mask, values) in std::mem::take(&mut self.all[i].needs) {
             let Some(&of) = names.get(&name) else {
-                self.refuse(span, format!("it needs match field `{name}`, which there is not"));
+                self.refuse(span, format!("it needs match field `{name}`, which does not exist"));
                 continue;
             };
             let bits = width(&self.all[of].field).min(WIDTH_MAX);

@@ -143,7 +143,7 @@ impl Pna {
             cx.b.extern_instance(ir::Extern { name: FLOW_IDS.to_string(), span: call.call.span, kind })
         });
         let (dst, index) = (cx.b.temp(FLOW_ID_WIDTH), Operand::new_const(32, 0));
-        cx.b.emit(Op::RegisterRead { register, dst, index: index.clone() });
+        cx.b.emit(Op::RegisterRead { register, dst, index: index.clone(), peek: false });
         let next = cx.b.bin(BinOp::Add, dst, Bits::new(FLOW_ID_WIDTH, 1));
         cx.b.emit(Op::RegisterWrite { register, index, src: next.into() });
         dst.into()

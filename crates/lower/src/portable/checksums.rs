@@ -215,7 +215,7 @@ impl Checksums {
         let mut first = Vec::new();
         for object in objects {
             if let Err(span) = code.resolve(object, &notes, &mut replaced, &mut first) {
-                let message = "`update` of a `Checksum` comes again before `clear`";
+                let message = "`update` of a `Checksum` may run again before `clear`";
                 let help = "call `clear` in the loop, or use an `InternetChecksum`";
                 cx.report(Diagnostic::error(codes::UNSUPPORTED_EXTERN, span, message).help(help));
             }
@@ -296,7 +296,7 @@ struct Code {
 
 /// The updates since `clear`: those on some path, and those on all paths.
 #[derive(Clone, Default, PartialEq)]
-struct Came {
+struct ReachingUpdates {
     may: BTreeSet<usize>,
     must: BTreeSet<usize>,
 }
@@ -326,14 +326,14 @@ impl Code {
         let order: Vec<usize> = self.notes.iter().flat_map(|(_, all)| all.iter().map(|n| n.1)).filter(own).collect();
         let mut partly = BTreeSet::new();
         for (b, (block, all)) in self.notes.iter().enumerate() {
-            let mut came = at[b].clone();
+            let mut reaching = at[b].clone();
             for &(i, n, span) in all.iter().filter(|(_, n, _)| own(n)) {
                 if let Note::Get(_, algorithm, dst, width) = &notes[n] {
-                    partly.extend(came.may.difference(&came.must).copied());
-                    let op = hash_of(*algorithm, (*dst, *width), &order, &came, notes);
+                    partly.extend(reaching.may.difference(&reaching.must).copied());
+                    let op = hash_of(*algorithm, (*dst, *width), &order, &reaching, notes);
                     replaced.insert((*block, i), vec![op]);
                 }
-                came.step(n, &notes[n], span)?;
+                reaching.step(n, &notes[n], span)?;
             }
         }
         let absent = |n: usize| match &notes[n] {
@@ -356,25 +356,25 @@ impl Code {
     }
 
     /// Forward dataflow analysis: the updates since `clear` at the start of each block.
-    fn solve(&self, object: InstanceId, notes: &[Note]) -> Result<Vec<Came>, Span> {
-        let mut at: Vec<Option<Came>> = vec![None; self.notes.len()];
+    fn solve(&self, object: InstanceId, notes: &[Note]) -> Result<Vec<ReachingUpdates>, Span> {
+        let mut at: Vec<Option<ReachingUpdates>> = vec![None; self.notes.len()];
         if let Some(start) = at.first_mut() {
-            *start = Some(Came::default());
+            *start = Some(ReachingUpdates::default());
         }
         loop {
             let mut changed = false;
             for b in 0..self.notes.len() {
-                let Some(mut came) = at[b].clone() else { continue };
+                let Some(mut reaching) = at[b].clone() else { continue };
                 let (block, all) = &self.notes[b];
                 for &(_, n, span) in all {
                     if let Some(note) = notes.get(n).filter(|note| note.object() == object) {
-                        came.step(n, note, span)?;
+                        reaching.step(n, note, span)?;
                     }
                 }
                 for succ in &self.cfg.succs[block.index()] {
                     let Some(to) = self.cfg.rpo_index[succ.index()] else { continue };
                     let known = &mut at[to as usize];
-                    let joined = known.as_ref().map_or_else(|| came.clone(), |known| known.join(&came));
+                    let joined = known.as_ref().map_or_else(|| reaching.clone(), |known| known.join(&reaching));
                     if known.as_ref() != Some(&joined) {
                         *known = Some(joined);
                         changed = true;
@@ -388,10 +388,10 @@ impl Code {
     }
 }
 
-impl Came {
+impl ReachingUpdates {
     fn step(&mut self, number: usize, note: &Note, span: Span) -> Result<(), Span> {
         match note {
-            Note::Clear(_) => *self = Came::default(),
+            Note::Clear(_) => *self = ReachingUpdates::default(),
             Note::Update(..) => {
                 self.must.insert(number);
                 if !self.may.insert(number) {
@@ -403,8 +403,8 @@ impl Came {
         Ok(())
     }
 
-    fn join(&self, other: &Came) -> Came {
-        Came {
+    fn join(&self, other: &ReachingUpdates) -> ReachingUpdates {
+        ReachingUpdates {
             may: self.may.union(&other.may).copied().collect(),
             must: self.must.intersection(&other.must).copied().collect(),
         }
@@ -424,12 +424,18 @@ fn zero(slot: SlotId) -> Op {
 }
 
 /// The hash over the updates that may have run, in order.
-fn hash_of(algorithm: HashAlgorithm, (dst, width): (SlotId, u32), order: &[usize], came: &Came, notes: &[Note]) -> Op {
+fn hash_of(
+    algorithm: HashAlgorithm,
+    (dst, width): (SlotId, u32),
+    order: &[usize],
+    reaching: &ReachingUpdates,
+    notes: &[Note],
+) -> Op {
     let (mut data, mut varbits) = (Vec::new(), Vec::new());
-    for n in order.iter().filter(|n| came.may.contains(n)) {
+    for n in order.iter().filter(|n| reaching.may.contains(n)) {
         let Note::Update(_, kept) = &notes[*n] else { continue };
         for kept in kept {
-            if kept.length.is_some() || !came.must.contains(n) {
+            if kept.length.is_some() || !reaching.must.contains(n) {
                 varbits.push((data.len() as u32, kept.present));
             }
             data.push(Operand::Slot(kept.value));

@@ -169,7 +169,7 @@ impl Externs {
                 let index = index_operand(cx, call.value(0).operand());
                 let ExternKind::Register { width, .. } = cx.b.program().externs[ext.index()].kind else { return None };
                 let dst = cx.b.temp(width);
-                cx.b.emit(Op::RegisterRead { register: ext, dst, index });
+                cx.b.emit(Op::RegisterRead { register: ext, dst, index, peek: false });
                 return register_type(instance).map(|ty| cx.unpack_cell(dst, ty));
             }
             ("Register", "write", _) => {
@@ -182,7 +182,7 @@ impl Externs {
                 let ty = register_type(instance)?;
                 let value = of_type(cx, &call.value(0), ty);
                 let mut data = Vec::new();
-                value.for_each_told_leaf(&mut |o| data.push(o.clone()));
+                value.for_each_reported_leaf(&mut |o| data.push(o.clone()));
                 data.retain(|o| cx.width(o) > 0);
                 cx.b.emit(Op::Digest { digest: ext, data });
             }
@@ -234,7 +234,7 @@ impl Externs {
                     _ => "direct_counter",
                 };
                 let message = format!(
-                    "this is called in actions of the table that has the object as `{}_{property}`, nowhere else",
+                    "this may only be called in actions of the table that has the object as `{}_{property}`",
                     self.prefix
                 );
                 cx.refuse(codes::EXTERN_MISUSE, call.call.span, message);
@@ -296,7 +296,7 @@ fn digest_fields(cx: &Lowerer<'_>, ty: &Type) -> Vec<(String, u32)> {
     let mut names = Vec::new();
     leaf_names(cx, "", ty, &mut names);
     let mut widths = Vec::new();
-    cx.zero(ty).for_each_told_leaf(&mut |o| widths.push(cx.width(o)));
+    cx.zero(ty).for_each_reported_leaf(&mut |o| widths.push(cx.width(o)));
     names.into_iter().zip(widths).filter(|(_, width)| *width > 0).collect()
 }
 
@@ -304,7 +304,7 @@ fn digest_fields(cx: &Lowerer<'_>, ty: &Type) -> Vec<(String, u32)> {
 fn of_type(cx: &mut Lowerer<'_>, value: &Tree, ty: &Type) -> Tree {
     let count = |tree: &Tree| {
         let mut leaves = 0;
-        tree.for_each_told_leaf(&mut |_| leaves += 1);
+        tree.for_each_reported_leaf(&mut |_| leaves += 1);
         leaves
     };
     if count(value) == count(&cx.zero(ty)) {

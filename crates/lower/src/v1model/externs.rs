@@ -18,8 +18,8 @@ use super::{BlockRole, LEARN_BITS, Shared};
 use crate::arch::{Architecture, ExternCall, TableProperty};
 use crate::codes;
 use crate::context::Lowerer;
-use crate::loose::Piece;
 use crate::path::Place;
+use crate::retained::Piece;
 use crate::simple_switch::{ASSERT_DROP, NO_FIELD_LIST};
 use crate::tree::Tree;
 use crate::visit::{self, Node};
@@ -274,7 +274,7 @@ impl Architecture for V1Model {
                 };
                 let dst = cx.b.temp(width);
                 let within = in_range(cx, ext, &index);
-                cx.b.emit(Op::RegisterRead { register: ext, dst, index });
+                cx.b.emit(Op::RegisterRead { register: ext, dst, index, peek: false });
                 if let (Some(place), Some(ty)) = (call.place(0), register_type(p.instance(instance))) {
                     cx.if_else(
                         within,
@@ -380,7 +380,7 @@ impl V1Model {
         if cx.scalar_width(ty).is_some_and(|w| w > 0) {
             let signed = is_signed(&cx.p.types, ty);
             let (low, high) = (call.value(1).operand(), call.value(2).operand());
-            let some = match cx.loose {
+            let some = match cx.retained {
                 None => Lowerer::bit(true),
                 Some(_) => cx.binary(BinaryOp::Le, signed, low.clone(), high.clone()),
             };
@@ -400,7 +400,7 @@ impl V1Model {
         let Some(arg) = call.call.args.get(1) else { return };
         let ty = call.call.type_args.first().unwrap_or(&arg.ty);
         let mut data = Vec::new();
-        call.value(1).for_each_told_leaf(&mut |o| data.push(o.clone()));
+        call.value(1).for_each_reported_leaf(&mut |o| data.push(o.clone()));
         let known = self.state.borrow().digests.iter().find(|(t, _)| t == ty).map(|(_, digest)| *digest);
         let digest = match known {
             Some(digest) => digest,
@@ -415,7 +415,7 @@ impl V1Model {
                 made
             }
         };
-        if cx.loose.is_some() && self.role() == BlockRole::Ingress {
+        if cx.retained.is_some() && self.role() == BlockRole::Ingress {
             return self.learn(cx, digest, data);
         }
         cx.b.emit(Op::Digest { digest, data });
@@ -606,7 +606,7 @@ fn in_range(cx: &mut Lowerer<'_>, ext: ir::ExternId, index: &Operand) -> Operand
     };
     let width = cx.width(index);
     let any = width < 64 && size >> width != 0;
-    match (&cx.loose, index) {
+    match (&cx.retained, index) {
         (None, _) => Lowerer::bit(true),
         _ if any => Lowerer::bit(true),
         (_, Operand::Const(c)) => Lowerer::bit(c.to_u64().is_some_and(|i| i < size)),
@@ -647,7 +647,7 @@ fn when(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, f: impl FnOnce(&mut Lowerer
             cx.b.branch(cond, yes_block, done_block);
             cx.enter(yes);
             f(cx);
-            cx.land(done);
+            cx.continue_at(done);
         }
     }
 }
@@ -681,14 +681,14 @@ pub(crate) fn hash_op(
         }
     });
     let is_sum = matches!(algorithm, HashAlgorithm::Csum16 | HashAlgorithm::Xor16);
-    let pieces = cx.left_out(is_sum, pieces);
+    let pieces = cx.omit_invalid_fields(is_sum, pieces);
     let lengths = pieces.iter().enumerate().filter_map(|(i, piece)| Some((i as u32, piece.length.clone()?)));
     let varbits = lengths.map(|(i, length)| (i, cx.as_slot(&length))).collect();
     let operands = pieces.into_iter().map(|piece| piece.value).collect();
     Op::Hash { algorithm, dst, base, max, data: operands, varbits, payload }
 }
 
-/// The names of the values that `Tree::for_each_told_leaf` visits.
+/// The names of the values that `Tree::for_each_reported_leaf` visits.
 pub(crate) fn leaf_names(cx: &Lowerer<'_>, prefix: &str, ty: &Type, names: &mut Vec<String>) {
     let join = |name: &str| if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") };
     match cx.p.types.underlying(ty) {

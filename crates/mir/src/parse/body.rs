@@ -87,7 +87,7 @@ impl Parser<'_> {
         }
         let start = self.at;
         let (op, ty) = self.op()?;
-        let place = if self.has('#') { Some(self.number()?) } else { None };
+        let location = if self.has('#') { Some(self.number()?) } else { None };
         let result = match (result, ty) {
             (Some(number), Some(ty)) => Some(self.define(body, number.0, ty)?),
             (None, None) => None,
@@ -101,7 +101,7 @@ impl Parser<'_> {
                 return self.error("this instruction has a result, which needs a name");
             }
         };
-        Ok(Instruction { op, result, place })
+        Ok(Instruction { op, result, location })
     }
 
     fn offset(&mut self) -> Result<i32> {
@@ -126,7 +126,7 @@ impl Parser<'_> {
         let order = match word.get(..2) {
             Some("le") => ByteOrder::Little,
             Some("be") => ByteOrder::Big,
-            _ => return self.error(format!("`{word}` is no width; expected `le4` or `be2`, for example")),
+            _ => return self.error(format!("`{word}` is not a width; expected `le4` or `be2`, for example")),
         };
         let Ok(bytes) = word[2..].parse() else { return self.error(format!("`{word}` has no number of bytes")) };
         Ok(Access { regions: self.regions()?, bytes, order })

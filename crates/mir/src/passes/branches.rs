@@ -46,7 +46,7 @@ pub(super) fn run(_: &Module, function: &mut Function) -> bool {
 }
 
 /// The operation that defines a value, if one does.
-fn made_by<'f>(function: &'f Function, definitions: &[Option<Definition>], value: Value) -> Option<&'f Op> {
+fn definition_of<'f>(function: &'f Function, definitions: &[Option<Definition>], value: Value) -> Option<&'f Op> {
     match definitions.get(value.index()).copied().flatten()? {
         Definition::Inst(block, i) => Some(&function.block(block).insts[i].op),
         Definition::Param(..) => None,
@@ -59,7 +59,7 @@ fn decide(function: &mut Function) -> bool {
     let mut changed = false;
     for block in function.layout.clone() {
         let decided = match &function.block(block).terminator {
-            Terminator::Branch(value, then, other) => match made_by(function, &definitions, *value) {
+            Terminator::Branch(value, then, other) => match definition_of(function, &definitions, *value) {
                 _ if then.block == other.block && then.args == other.args => Some(Terminator::Jump(then.clone())),
                 Some(Op::Const(number)) => Some(Terminator::Jump(if *number != 0 { then } else { other }.clone())),
                 Some(Op::Unary(Unary::Not, of)) => Some(Terminator::Branch(*of, other.clone(), then.clone())),
@@ -67,7 +67,7 @@ fn decide(function: &mut Function) -> bool {
             },
             Terminator::Switch(value, cases, default) => {
                 let is_default = |edge: &Edge| edge.block == default.block && edge.args == default.args;
-                match made_by(function, &definitions, *value) {
+                match definition_of(function, &definitions, *value) {
                     Some(Op::Const(number)) => {
                         let case = cases.iter().find(|(case, _)| u128::from(*case) == *number);
                         Some(Terminator::Jump(case.map_or(default, |(_, edge)| edge).clone()))
@@ -138,7 +138,7 @@ fn beyond(function: &Function, definitions: &[Option<Definition>], edge: &Edge) 
     let next = match &data.terminator {
         Terminator::Jump(next) => next,
         Terminator::Branch(value, then, other) => {
-            match (data.params.contains(value), made_by(function, definitions, arg(*value))) {
+            match (data.params.contains(value), definition_of(function, definitions, arg(*value))) {
                 (true, Some(Op::Const(number))) => {
                     if *number != 0 {
                         then
@@ -150,7 +150,7 @@ fn beyond(function: &Function, definitions: &[Option<Definition>], edge: &Edge) 
             }
         }
         Terminator::Switch(value, cases, default) => {
-            match (data.params.contains(value), made_by(function, definitions, arg(*value))) {
+            match (data.params.contains(value), definition_of(function, definitions, arg(*value))) {
                 (true, Some(Op::Const(number))) => {
                     let case = cases.iter().find(|(case, _)| u128::from(*case) == *number);
                     case.map_or(default, |(_, edge)| edge)

@@ -79,7 +79,7 @@ pub(super) fn run(_: &Module, function: &mut Function) -> bool {
         for param in function.block(block).params.clone().into_iter().filter(|param| is_used[param.index()]) {
             let Some(number) = constant(param) else { continue };
             let result = function.add_value(function.type_of(param));
-            insts.push(Instruction { op: Op::Const(number), result: Some(result), place: None });
+            insts.push(Instruction { op: Op::Const(number), result: Some(result), location: None });
             replacements.grow(function);
             replacements.add(param, result);
             changed = true;

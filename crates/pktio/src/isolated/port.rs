@@ -1,8 +1,9 @@
 //! State shared by a guarded port's device, its queues and their threads.
 
 use crate::device::QueueCounters;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// State of a guarded port.
 pub(super) struct Port {
@@ -14,6 +15,10 @@ pub(super) struct Port {
     /// The longest time for which a worker was held up, in microseconds; 0 if none was.
     held_up_us: AtomicU64,
     pub counters: Vec<QueueCounters>,
+    /// Whether a thread did not end while the port was closed.
+    pub has_left_threads: AtomicBool,
+    /// See [`Port::close_by`].
+    close_by: OnceLock<Instant>,
 }
 
 impl Port {
@@ -24,7 +29,14 @@ impl Port {
             isolated: AtomicUsize::new(0),
             held_up_us: AtomicU64::new(0),
             counters: (0..queues).map(|_| QueueCounters::default()).collect(),
+            has_left_threads: AtomicBool::new(false),
+            close_by: OnceLock::new(),
         }
+    }
+
+    /// When closing ends to wait for threads: `patience` after the first queue was closed.
+    pub(super) fn close_by(&self, patience: Duration) -> Instant {
+        *self.close_by.get_or_init(|| Instant::now() + patience)
     }
 
     /// Records that the peer has held up a worker for `time`, and has all queues isolated.

@@ -98,6 +98,16 @@ impl Queue for Odd {
 struct OddDevice {
     inner: MemoryDevice,
     behaviour: Arc<Behaviour>,
+    /// Whether closing waits as calls do, as a device's own thread may.
+    closes_slowly: bool,
+}
+
+impl Drop for OddDevice {
+    fn drop(&mut self) {
+        if self.closes_slowly {
+            self.behaviour.call();
+        }
+    }
 }
 
 impl Device for OddDevice {
@@ -148,6 +158,10 @@ struct Rig {
 }
 
 fn rig(isolation: Isolation) -> Rig {
+    rig_with(isolation, false)
+}
+
+fn rig_with(isolation: Isolation, closes_slowly: bool) -> Rig {
     let pool = HeapPool::shared(8192);
     let (inner, outside) = MemoryDevice::new("odd", Arc::clone(&pool), 1);
     let behaviour = Arc::new(Behaviour {
@@ -156,7 +170,7 @@ fn rig(isolation: Isolation) -> Rig {
         callers: Mutex::default(),
         waiting: Mutex::default(),
     });
-    let odd = Box::new(OddDevice { inner, behaviour: Arc::clone(&behaviour) });
+    let odd = Box::new(OddDevice { inner, behaviour: Arc::clone(&behaviour), closes_slowly });
     let mut device = guard(odd, isolation).expect("a thread is left");
     let queue = device.take_queues().pop().expect("it has one queue");
     assert!(device.take_queues().is_empty(), "they are given once");
@@ -325,7 +339,8 @@ fn all_queues_of_a_port_follow() {
     let note = port.note().expect("it is told");
     assert!(note.starts_with("its peer held a worker up for 7.0 ms, so a thread of its own"), "{note}");
     drop(queues);
-    assert_eq!(port.isolated.load(Ordering::Relaxed), 0, "their ends are waited for");
+    // Their ends are waited for, unless this machine is too busy to let them end in time.
+    assert!(port.isolated.load(Ordering::Relaxed) == 0 || port.has_left_threads.load(Ordering::Relaxed));
 }
 
 #[test]
@@ -393,4 +408,23 @@ fn packets_from_the_peer_wait_at_the_peer_when_the_worker_takes_none() {
     });
     assert_eq!(rig.receive(total).len(), total);
     assert_eq!(rig.device.stats().rx_packets, total as u64);
+}
+
+#[test]
+fn closing_a_port_does_not_wait_for_a_peer_that_holds_up_its_thread() {
+    let Rig { device, queue, outside, behaviour, pool } = rig_with(Isolation::Always, true);
+    assert!(outside.inject(&[1; 60]));
+    behaviour.set(Peer::Stops);
+    wait_until("the thread stands", || *behaviour.waiting.lock().unwrap() == 1);
+    let closing = std::thread::spawn(|| {
+        drop(queue);
+        drop(device);
+    });
+    // Here the peer would decide when.
+    wait_until("it is closed", || closing.is_finished());
+    wait_until("a thread closes the device", || *behaviour.waiting.lock().unwrap() == 2);
+    behaviour.set(Peer::Honest);
+    // Both end, and free all that they have.
+    wait_until("all is freed", || Arc::strong_count(&behaviour) == 1);
+    drop((outside, pool));
 }

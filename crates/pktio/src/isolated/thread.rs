@@ -7,7 +7,9 @@
 //!
 //! While packets pass, the thread polls, and yields the processor in empty rounds; otherwise it sleeps until the peer
 //! or the worker wakes it. Its heartbeat is not vital, since the peer decides for how long the thread blocks. Dropping
-//! the queue waits until the thread has ended.
+//! the queue waits until the thread has ended, but not longer than [`CLOSE_MAX`]: otherwise the peer would decide how
+//! long a port's removal, a restart or the end of the switch takes. A thread that is left behind owns all that it uses,
+//! and ends by itself when the peer lets it go.
 //!
 //! A ring's lock is held while a burst is moved. The worker tries to acquire it at most [`TRIES`] times and never
 //! blocks. A consumer that sees a length of 0 does not lock the ring.
@@ -25,7 +27,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::yield_now;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maximum packets in a ring: four bursts. Their buffers are not available to other ports meanwhile.
 pub const RING_MAX: usize = 256;
@@ -40,6 +42,9 @@ const POLL_MIN: Duration = Duration::from_micros(20);
 const POLL_MAX: Duration = Duration::from_micros(500);
 /// The longest sleep if events wake the thread.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
+/// How long closing a port waits for the threads of all its queues together. One that nobody holds up ends within
+/// microseconds.
+const CLOSE_MAX: Duration = Duration::from_millis(100);
 /// A round that takes longer is reported: the peer has managed to block the thread.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
@@ -115,6 +120,7 @@ struct Rings {
 /// The worker's end of an isolated queue.
 pub(super) struct Isolated {
     rings: Arc<Rings>,
+    port: Arc<Port>,
 }
 
 impl Isolated {
@@ -156,7 +162,7 @@ impl Isolated {
         // `guard` has started the spawner.
         let left = spawner::leave(Job { name, stops: Arc::clone(&rings.stops), run });
         debug_assert!(left.is_ok(), "nobody starts threads");
-        Ok(Isolated { rings })
+        Ok(Isolated { rings, port: Arc::clone(port) })
     }
 
     #[inline]
@@ -203,12 +209,24 @@ impl Isolated {
 }
 
 impl Drop for Isolated {
-    /// Stops the thread and waits until it has ended, which takes as long as the peer holds it up.
+    /// Stops the thread and waits until it has ended, or leaves it behind.
     fn drop(&mut self) {
         self.rings.stops.store(true, Ordering::Release);
         self.rings.thread.ring();
+        let patience = self.port.close_by(CLOSE_MAX).saturating_duration_since(Instant::now());
         let has_ended = self.rings.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.rings.ended.wait_while(has_ended, |has_ended| !*has_ended));
+        let (has_ended, _) = self
+            .rings
+            .ended
+            .wait_timeout_while(has_ended, patience, |has_ended| !*has_ended)
+            .unwrap_or_else(PoisonError::into_inner);
+        if !*has_ended {
+            self.port.has_left_threads.store(true, Ordering::Relaxed);
+            tracing::warn!(
+                port = self.port.name,
+                "its peer holds up a thread, which is left behind: its memory and files are freed when the peer lets it go"
+            );
+        }
     }
 }
 

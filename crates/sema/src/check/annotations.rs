@@ -43,7 +43,7 @@ impl<'a> Checker<'a> {
             ast::AnnotationBody::Unstructured { tokens, exprs } => {
                 let values = match (exprs, tokens.is_empty()) {
                     (_, true) => Some(Vec::new()),
-                    (Some(exprs), _) => self.quiet_values(exprs),
+                    (Some(exprs), _) => self.values_without_errors(exprs),
                     (None, _) => None,
                 };
                 self.check_known(annotation, tokens, values.as_deref());
@@ -94,7 +94,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The values of expressions, or `None` if one has no value; reports nothing.
-    fn quiet_values(&mut self, exprs: &'a [ast::Expr]) -> Option<Vec<Value>> {
+    fn values_without_errors(&mut self, exprs: &'a [ast::Expr]) -> Option<Vec<Value>> {
         let mut values = Vec::with_capacity(exprs.len());
         for expr in exprs {
             let value = match &expr.kind {
@@ -133,7 +133,7 @@ impl<'a> Checker<'a> {
         match typed.kind {
             ExprKind::Const(value @ (Value::Str(_) | Value::Int(_) | Value::Bits(_) | Value::Bool(_))) => value,
             ExprKind::Const(_) if !typed.ty.is_unknown() => {
-                let message = format!("a value of type `{}` cannot stand in an annotation", self.show(&typed.ty));
+                let message = format!("a value of type `{}` is not allowed in an annotation", self.show(&typed.ty));
                 self.report(
                     Diagnostic::error(codes::BAD_ANNOTATION, expr.span, message)
                         .help("values in `@name[…]` are strings, integers and booleans"),

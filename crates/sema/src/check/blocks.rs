@@ -411,7 +411,7 @@ impl<'a> Checker<'a> {
         }
         if let (Some(first), Some(last)) = (keys.first(), keys.last()) {
             let types: Vec<String> = keys.iter().map(|k| self.show(&k.ty)).collect();
-            let message = format!("no case fits what is selected on, `{}`", types.join("`, `"));
+            let message = format!("no case matches the type of the `select` keys, `{}`", types.join("`, `"));
             let one = fit.none_fits(&mut self.diags, first.span.to(last.span), &message);
             self.diags.extend(one);
         }

@@ -398,7 +398,7 @@ impl<'a> Checker<'a> {
             if param.direction != Direction::Out {
                 self.report(
                     Diagnostic::error(codes::DONT_CARE_VALUE, arg.span, format!("`{}` needs a value", param.name))
-                        .help("`_` can only stand for an `out` argument"),
+                        .help("`_` can only be an `out` argument"),
                 );
                 return ArgValue::Expr(self.poison(arg.span));
             }

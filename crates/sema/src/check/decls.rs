@@ -19,7 +19,7 @@ impl<'a> Checker<'a> {
                 Diagnostic::error(
                     syntax::codes::MISPLACED,
                     decl.span,
-                    format!("the variable `{}` stands outside of any block", decl.name),
+                    format!("the variable `{}` is declared outside of any block", decl.name),
                 )
                 .help("only constants and instances can be declared at top level"),
             ),
@@ -68,7 +68,7 @@ impl<'a> Checker<'a> {
             }
             ast::DeclKind::NewType(target) => self.new_type(decl, target),
             ast::DeclKind::Table(_) | ast::DeclKind::ValueSet(_) => {
-                let message = format!("the {} `{}` stands outside of any block", decl.kind.noun(), decl.name);
+                let message = format!("the {} `{}` is declared outside of any block", decl.kind.noun(), decl.name);
                 self.error(syntax::codes::MISPLACED, decl.span, message);
             }
         }

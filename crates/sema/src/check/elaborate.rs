@@ -42,7 +42,7 @@ impl Checker<'_> {
         for (i, action) in self.prog.actions.iter().enumerate().filter(|(_, a)| a.owner.is_none()) {
             let id = ActionId::from_index(i);
             match actions.entry(action.control_name.name.clone()) {
-                Entry::Occupied(first) if !self.take_the_same(first.get().0, id) => {
+                Entry::Occupied(first) if !self.have_same_parameters(first.get().0, id) => {
                     found.push((action.span, first.get().1, first.key().clone(), "actions"));
                 }
                 Entry::Occupied(_) => {}
@@ -66,7 +66,9 @@ impl Checker<'_> {
                 for id in table.actions.iter().map(|a| a.action) {
                     let action = &self.prog.actions[id.index()];
                     match listed.entry(action.control_name.qualified(&instance.path)) {
-                        Entry::Occupied(first) if first.get().0 != id && self.take_the_same(first.get().0, id) => {
+                        Entry::Occupied(first)
+                            if first.get().0 != id && self.have_same_parameters(first.get().0, id) =>
+                        {
                             found.push((action.span, first.get().1, first.key().clone(), "actions of one table"));
                         }
                         Entry::Occupied(_) => {}
@@ -79,7 +81,7 @@ impl Checker<'_> {
             for id in &control.actions {
                 let action = &self.prog.actions[id.index()];
                 match actions.entry(action.control_name.qualified(&instance.path)) {
-                    Entry::Occupied(first) if !self.take_the_same(first.get().0, *id) => {
+                    Entry::Occupied(first) if !self.have_same_parameters(first.get().0, *id) => {
                         found.push((action.span, first.get().1, first.key().clone(), "actions"));
                     }
                     Entry::Occupied(_) => {}
@@ -123,7 +125,7 @@ impl Checker<'_> {
     }
 
     /// Whether two actions have the same parameters from a controller's point of view.
-    fn take_the_same(&self, a: ActionId, b: ActionId) -> bool {
+    fn have_same_parameters(&self, a: ActionId, b: ActionId) -> bool {
         let name = |param: &'_ Param| {
             let given = find_annotation(&param.annotations, "name").and_then(Annotation::as_str);
             given.unwrap_or(&param.name).to_string()

@@ -50,7 +50,7 @@ impl<'a> Checker<'a> {
             ast::ExprKind::DontCare => {
                 self.report(
                     Diagnostic::error(codes::DONT_CARE_VALUE, span, "`_` is not a value")
-                        .help("it can stand for an `out` argument and in keysets"),
+                        .help("it is allowed as an `out` argument and in keysets"),
                 );
                 self.poison(span)
             }
@@ -131,7 +131,7 @@ impl<'a> Checker<'a> {
                         format!("`{path}` of an enclosing block is not reachable here"),
                     )
                     .note(entry.span, "declared here")
-                    .help("hand it over as a parameter"),
+                    .help("pass it as a parameter"),
                 );
                 return self.poison(span);
             }
@@ -179,7 +179,7 @@ impl<'a> Checker<'a> {
             && let Some(Symbol::Table(_)) = self.scopes.lookup(&path.name.text).map(|e| &e.symbol)
         {
             let help = match &*name.text {
-                "hit" | "miss" | "action_run" => format!("ask where it is applied: `{path}.apply().{name}`"),
+                "hit" | "miss" | "action_run" => format!("test it where the table is applied: `{path}.apply().{name}`"),
                 _ => format!("apply it: {path}.apply()"),
             };
             self.report(
@@ -423,7 +423,7 @@ impl<'a> Checker<'a> {
                         e.span,
                         "the bound of a slice must be known at compile time",
                     )
-                    .help("a slice at a variable place is written x[low +: width]"),
+                    .help("a slice at a variable offset is written x[low +: width]"),
                 );
                 None
             }
@@ -498,13 +498,13 @@ impl<'a> Checker<'a> {
         }
         if low.as_const().is_some() {
             let Some(low) = self.const_int(&low).and_then(|v| v.to_u32()).filter(|v| *v <= MAX_WIDTH) else {
-                self.error(codes::BAD_SLICE, low.span, "the place of a slice is out of range");
+                self.error(codes::BAD_SLICE, low.span, "the offset of a slice is out of range");
                 return self.poison(span);
             };
             return self.slice_at(base, base_width, low + width - 1, low, span);
         }
         if !matches!(low.ty, Type::Bits { signed: false, .. }) || base_width.is_none() {
-            let message = format!("the place of a slice is a `bit`, not `{}`", self.show(&low.ty));
+            let message = format!("the offset of a slice is a `bit`, not `{}`", self.show(&low.ty));
             self.error(codes::MISMATCH, low.span, message);
             return self.poison(span);
         }

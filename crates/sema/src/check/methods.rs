@@ -60,10 +60,10 @@ impl<'a> Checker<'a> {
                 self.extern_method(base, id, &extern_args, name, type_args, args, expected, span)
             }
             Type::ApplyResult(_) if matches!(&*name.text, "hit" | "miss" | "action_run") => {
-                let message = format!("`{name}` is no method");
+                let message = format!("`{name}` is not a method");
                 self.report(
                     Diagnostic::error(codes::NO_SUCH_METHOD, name.span, message)
-                        .help(format!("it is a field: write `apply().{name}` without parentheses behind it")),
+                        .help(format!("it is a field: write `apply().{name}` without parentheses after it")),
                 );
                 self.check_stray(args);
                 self.poison(span)
@@ -96,7 +96,7 @@ impl<'a> Checker<'a> {
             let message = format!("a table has no method `{name}`");
             self.report(
                 Diagnostic::error(codes::NO_SUCH_METHOD, name.span, message)
-                    .help(format!("ask where it is applied: `{of}.apply().{name}`")),
+                    .help(format!("test it where the table is applied: `{of}.apply().{name}`")),
             );
             return self.poison(span);
         }
@@ -126,7 +126,7 @@ impl<'a> Checker<'a> {
                 )
                 .note(self.prog.tables[table.index()].span, "the table")
                 .help(match self.body.place {
-                    Place::Action => "an action cannot apply tables: apply this one behind the table that runs the action, as in `if (t.apply().hit)`",
+                    Place::Action => "an action cannot apply tables: apply this one after the table that runs the action, as in `if (t.apply().hit)`",
                     _ => "move it into the `apply` block",
                 }),
             );

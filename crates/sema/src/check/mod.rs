@@ -226,13 +226,13 @@ impl<'a> Checker<'a> {
     /// Adds a diagnostic, unless [`MAX_DIAGNOSTICS`] of its severity exist. Errors and warnings are counted separately,
     /// so that no number of warnings hides an error.
     pub fn report(&mut self, diagnostic: Diagnostic) {
-        if !self.has_enough(diagnostic.severity) {
+        if !self.is_at_limit(diagnostic.severity) {
             self.diags.push(diagnostic);
         }
     }
 
     /// Whether further diagnostics of this severity are suppressed.
-    pub(super) fn has_enough(&self, severity: Severity) -> bool {
+    pub(super) fn is_at_limit(&self, severity: Severity) -> bool {
         self.diags.iter().filter(|d| d.severity == severity).count() >= MAX_DIAGNOSTICS
     }
 

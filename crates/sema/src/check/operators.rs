@@ -72,7 +72,7 @@ impl<'a> Checker<'a> {
                         side.span,
                         format!("`...` cannot be an operand of `{}`", op.symbol()),
                     )
-                    .help("it stands for a default value where something is initialised"),
+                    .help("it is a default value in an initialiser"),
                 );
                 return self.poison(span);
             }

@@ -138,7 +138,7 @@ impl<'a> Checker<'a> {
             ExprKind::Call(call) => Some(StmtKind::Call(*call)),
             ExprKind::Instance(_) => {
                 self.report(
-                    Diagnostic::error(codes::UNUSED_INSTANCE, call.span, "an instance that nobody can use")
+                    Diagnostic::error(codes::UNUSED_INSTANCE, call.span, "this instance cannot be used")
                         .help("give it a name: T(arguments) name;"),
                 );
                 None
@@ -236,7 +236,7 @@ impl<'a> Checker<'a> {
                 | Type::Unknown
         );
         if !ok {
-            let message = format!("`switch` cannot decide on values of type `{}`", self.show(&subject.ty));
+            let message = format!("`switch` does not accept values of type `{}`", self.show(&subject.ty));
             self.error(codes::BAD_SWITCH, subject.span, message);
             return None;
         }
@@ -285,7 +285,7 @@ impl<'a> Checker<'a> {
             }
         }
         result.extend(open);
-        let message = format!("no case fits what `switch` decides on, `{}`", self.show(&ty));
+        let message = format!("no case matches the type of the `switch` expression, `{}`", self.show(&ty));
         let one = fit.none_fits(&mut self.diags, subject.span, &message);
         self.diags.extend(one);
         Some(StmtKind::Switch { subject, cases: result })

@@ -110,12 +110,8 @@ impl<'a> Checker<'a> {
             {
                 let (late_span, early_span) = (table.properties[l].name.span, table.properties[e].name.span);
                 self.report(
-                    Diagnostic::error(
-                        codes::PROPERTY_ORDER,
-                        late_span,
-                        format!("`{late}` must stand behind `{early}`"),
-                    )
-                    .note(early_span, "which is here"),
+                    Diagnostic::error(codes::PROPERTY_ORDER, late_span, format!("`{late}` must follow `{early}`"))
+                        .note(early_span, "which is here"),
                 );
                 return;
             }
@@ -158,7 +154,7 @@ impl<'a> Checker<'a> {
             Some(name) => name.to_string(),
             None => {
                 if !expr.ty.is_unknown() && !has_key_name(&key.expr) {
-                    let message = "a key that is no simple field needs a `@name`";
+                    let message = "a key that is not a simple field needs a `@name`";
                     self.report(
                         Diagnostic::error(codes::KEY_NEEDS_NAME, expr.span, message)
                             .help("give the control plane a name for it: … : exact @name(\"…\");"),
@@ -545,7 +541,7 @@ impl<'a> Checker<'a> {
                 continue;
             };
             if t.actions[index as usize].default_only {
-                let message = format!("`{}` is `@defaultonly` and cannot stand in an entry", action.path);
+                let message = format!("`{}` is `@defaultonly` and is not allowed in an entry", action.path);
                 self.error(codes::ACTION_SCOPE, action.span, message);
             }
             let annotations = self.annotations(&entry.annotations);

@@ -54,7 +54,7 @@ impl<'a> Checker<'a> {
         };
         let mut d = Diagnostic::error(code, path.span(), message);
         // The search through all names below is skipped if the error would be suppressed.
-        if self.has_enough(Severity::Error) {
+        if self.is_at_limit(Severity::Error) {
             return;
         }
         let wanted = |s: &crate::scope::Symbol| !is_type || matches!(s, crate::scope::Symbol::Type(_));
@@ -64,7 +64,7 @@ impl<'a> Checker<'a> {
         if let Some(place) = places.iter().find(|p| inside(p.whole)) {
             d = d
                 .note(place.span, format!("within the {} `{path}` itself", place.noun))
-                .help("P4 has no recursion: a declaration is known behind its end");
+                .help("P4 has no recursion: a declaration is visible after its end");
         } else if let Some(place) = places.iter().find(|p| p.within.as_ref().is_none_or(|(_, block)| inside(*block))) {
             d = d
                 .note(place.span, format!("the {} `{path}` is declared here, below its use", place.noun))
@@ -125,7 +125,7 @@ impl<'a> Checker<'a> {
         declared: Span,
         known: impl Iterator<Item = &'n str> + Clone,
     ) {
-        if self.known_unknown(&message, name.span) || self.has_enough(Severity::Error) {
+        if self.known_unknown(&message, name.span) || self.is_at_limit(Severity::Error) {
             return;
         }
         let mut d = Diagnostic::error(code, name.span, message.clone());
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_known_by_what_they_declare() {
+    fn libraries_are_identified_by_their_declarations() {
         assert_eq!(library_of("packet_in"), Some("core.p4"));
         assert_eq!(library_of("NoAction"), Some("core.p4"));
         assert_eq!(library_of("V1Switch"), Some("v1model.p4"));

@@ -282,11 +282,11 @@ fn loops(cx: &mut Context, parser: &Parser, reached: &[bool]) {
         let state = &parser.states[*first];
         let names: Vec<String> = component.iter().map(|i| format!("`{}`", parser.states[*i].name)).collect();
         let message = match names.as_slice() {
-            [one] => format!("the state {one} goes to itself and changes nothing"),
-            _ => format!("the states {} go round and change nothing", names.join(", ")),
+            [one] => format!("the state {one} loops to itself and changes nothing"),
+            _ => format!("the states {} form a loop that changes nothing", names.join(", ")),
         };
         let d = warning(&NO_PROGRESS, cx.state_name(state), message)
-            .label("each round is like the one before")
+            .label("every iteration is the same")
             .note(parser.span, "in this parser")
             .help("extract or advance in the loop, or change what its `select` decides upon");
         cx.warn(&NO_PROGRESS, &[&parser.annotations, &state.annotations], d);

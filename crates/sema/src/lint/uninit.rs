@@ -5,7 +5,7 @@
 //! variable's declaration, because `flow` does not track correlated conditions (`if (c) x = 1; if (c) y = x;`).
 
 use super::catalog::{OUT_NOT_WRITTEN, UNINITIALISED};
-use super::flow::{BAD, BodyId, ENTRY, Flow, GOOD, How, SEEN, Use};
+use super::flow::{BAD, BodyId, ENTRY, Flow, GOOD, How, TESTED, Use};
 use super::places::{Kind, Ref};
 use super::{Context, warning};
 use crate::typed::*;
@@ -23,7 +23,7 @@ fn reads(cx: &mut Context, flow: &Flow) {
     for body in flow.bodies() {
         for u in flow.uses(body).filter(|u| u.how == How::Value && u.state & BAD != 0) {
             let sure = u.state & (GOOD | ENTRY) == 0;
-            if !sure && (u.conditional || u.state & SEEN != 0) {
+            if !sure && (u.conditional || u.state & TESTED != 0) {
                 continue;
             }
             let key = (flow.frame_of(body), flow.places(body).local_of(u.place));
@@ -46,7 +46,7 @@ fn reads(cx: &mut Context, flow: &Flow) {
         let (what, why, help) = match (local.kind, &local.ty) {
             (LocalKind::Param(Direction::Out), _) => (
                 "parameter",
-                "an `out` parameter has no value at the begin",
+                "an `out` parameter has no value at the start",
                 "assign it first, or make the parameter `inout`".to_string(),
             ),
             (LocalKind::Param(_), _) => (
@@ -131,7 +131,7 @@ fn outs(cx: &mut Context, flow: &Flow, body: BodyId) {
         let rest = if never { "is never written" } else { "is not written on every path" };
         let d = warning(&OUT_NOT_WRITTEN, param.span, format!("the `out` parameter `{name}` {rest}{more}"))
             .label("the caller gets an undefined value")
-            .help(format!("assign `{name}` at the begin, or make the parameter `inout` to keep the caller's value"));
+            .help(format!("assign `{name}` at the start, or make the parameter `inout` to keep the caller's value"));
         let around = annotations_around(p, body);
         let around: Vec<&[Annotation]> = around.into_iter().chain([param.annotations.as_slice()]).collect();
         cx.warn(&OUT_NOT_WRITTEN, &around, d);

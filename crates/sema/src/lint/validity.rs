@@ -6,7 +6,7 @@
 //! that could imply validity.
 
 use super::catalog::{INVALID_HEADER, MAYBE_INVALID};
-use super::flow::{BAD, BodyId, ENTRY, Flow, GOOD, How, SEEN, Use};
+use super::flow::{BAD, BodyId, ENTRY, Flow, GOOD, How, TESTED, Use};
 use super::places::Kind;
 use super::uninit::annotations_around;
 use super::{Context, warning};
@@ -24,7 +24,7 @@ pub(super) fn check(cx: &mut Context, flow: &Flow) {
         for u in flow.uses(body).filter(|u| u.how != How::Value && u.state & BAD != 0) {
             if u.state & (GOOD | ENTRY) == 0 {
                 keep_first(sure.entry((flow.frame_of(body), u.place)).or_insert_with(|| (body, u.clone())), body, u);
-            } else if u.how == How::Field && u.state & SEEN == 0 && !u.conditional {
+            } else if u.how == How::Field && u.state & TESTED == 0 && !u.conditional {
                 let local = places.local_of(u.place);
                 let leaf = u.place - places.of_local(local).start;
                 let key = (places.frame.locals[local.index()].ty.clone(), leaf);
@@ -65,7 +65,7 @@ fn report(cx: &mut Context, flow: &Flow, keys: &Keys, sure: bool, body: BodyId, 
             .label("invalid on every path to here")
             .help("extract it, or call setValid() and write its fields before"),
         (false, _) => warning(lint, u.span, format!("a field of `{header}` is read while the header may be invalid"))
-            .label("maybe invalid: not valid on every path, and nothing asks isValid()")
+            .label("maybe invalid: not valid on every path, and isValid() is not tested")
             .help(match key_of {
                 Some(t) => {
                     format!("apply `{}` under if ({header}.isValid()), or add {header}.isValid() to its key", t.name)

@@ -8,7 +8,7 @@ use crate::compiler::Compiler;
 use crate::compiler::protocol::Wants;
 use control::forwarding::Refusal;
 use frontend::Options;
-use frontend::form::{self, Carried, Form};
+use frontend::form::{self, Embedded, Form};
 
 /// Returns the JSON of the program with this name and device config.
 ///
@@ -18,12 +18,12 @@ pub fn json(compiler: &Compiler, options: &Options, name: &str, device_config: &
     let text = form::text(device_config)?;
     let carried = match form::of(text)? {
         // A file of `p4c-bm2-ss`: it carries the source and the description.
-        Form::Carried(_) if bmv2::is_program(text) => return Ok(text.to_string()),
+        Form::Embedded(_) if bmv2::is_program(text) => return Ok(text.to_string()),
         Form::Bmv2(_) => return Ok(text.to_string()),
-        Form::P4(text) => Carried { source: text.to_string(), ..Carried::default() },
-        Form::Carried(carried) => carried,
+        Form::P4(text) => Embedded { source: text.to_string(), ..Embedded::default() },
+        Form::Embedded(carried) => carried,
     };
-    let Carried { source: text, bmv2, .. } = &carried;
+    let Embedded { source: text, bmv2, .. } = &carried;
     let options = &Options { bmv2: options.bmv2 || *bmv2, ..options.clone() };
     let name = if name.is_empty() { "program.p4" } else { name };
     let wants = Wants { described: true, ..Wants::default() };
@@ -45,7 +45,7 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&described).unwrap();
         assert_eq!(value["sluice"]["source"], PROGRAM);
         assert_eq!(value["pipelines"][0]["tables"][0]["name"], "MyIngress.ipv4_match");
-        let as_in_bmv2 = Carried { source: PROGRAM.into(), name: "l3router.p4".into(), bmv2: true }.alone();
+        let as_in_bmv2 = Embedded { source: PROGRAM.into(), name: "l3router.p4".into(), bmv2: true }.to_json();
         let value: serde_json::Value = serde_json::from_str(&json(as_in_bmv2.as_bytes()).unwrap()).unwrap();
         assert_eq!((&value["sluice"]["source"], &value["sluice"]["bmv2"]), (&PROGRAM.into(), &true.into()));
         assert_eq!(value["pipelines"][0]["tables"][0]["name"], "MyIngress.ipv4_match");

@@ -6,7 +6,7 @@
 use super::cage;
 use super::protocol::{Request, Response, Source, source_texts};
 use control::forwarding::Refusal;
-use frontend::form::Carried;
+use frontend::form::Embedded;
 use frontend::{Compiled, Input, Until, self_contained};
 use std::io::Write;
 use std::process::ExitCode;
@@ -95,8 +95,8 @@ fn answer(request: &Request, last: bool) -> Response {
                 // Embedded include files are the same for a text, so they need not be part of it.
                 let says_it = |main: &base::span::SourceFile| {
                     let carried =
-                        Carried { source: main.text.to_string(), name: main.name.clone(), bmv2: options.bmv2 };
-                    options.bmv2 && carried.alone() == text
+                        Embedded { source: main.text.to_string(), name: main.name.clone(), bmv2: options.bmv2 };
+                    options.bmv2 && carried.to_json() == text
                 };
                 let main = compiled.sources.files().next();
                 response.same_as_text = main.is_some_and(|main| *main.text == *text || says_it(main));

@@ -1,4 +1,4 @@
-//! Admission of connections at a listener: limits on handshakes and connections, shared between peers (`places`), and
+//! Admission of connections at a listener: limits on handshakes and connections, shared between peers (`admission`), and
 //! rate-limited log lines.
 //!
 //! A connection is in its handshake until TLS and OFPT_HELLO are complete, for at most [`HANDSHAKE_MAX`]. Then it needs
@@ -7,7 +7,7 @@
 //!
 //! Tests: below, `tests/py/test_openflow_access.py`.
 
-use places::{Handshake, Limits, PeerKey, Place, Places, Seldom};
+use admission::{Admission, Handshake, Limits, LogLimit, PeerKey, Permit};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,8 @@ pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// The admission control of a listener.
 pub struct Door {
     uri: String,
-    places: Arc<Places>,
-    said: Mutex<[Seldom; 3]>,
+    places: Arc<Admission>,
+    said: Mutex<[LogLimit; 3]>,
 }
 
 /// Events that are logged at a limited rate.
@@ -48,14 +48,14 @@ pub struct Guest {
     cut: Cut,
     since: Instant,
     handshake: Option<Handshake>,
-    place: Option<Place>,
+    place: Option<Permit>,
 }
 
 impl Door {
     /// Returns the admission control of the listener with this URI.
     pub fn new(uri: &str) -> Arc<Door> {
-        let said = Mutex::new(std::array::from_fn(|_| Seldom::lines(LINES)));
-        Arc::new(Door { uri: uri.to_string(), places: Places::new(LIMITS), said })
+        let said = Mutex::new(std::array::from_fn(|_| LogLimit::lines(LINES)));
+        Arc::new(Door { uri: uri.to_string(), places: Admission::new(LIMITS), said })
     }
 
     /// Logs an event, at the limited rate of its kind.

@@ -606,7 +606,7 @@ fn a_program_whose_machine_code_takes_too_long_is_refused() {
     let config = ForwardingConfig { device_config: source(1, "", "", ""), ..Default::default() };
     let refused = bed.control.load(DEVICE, config).unwrap_err();
     assert_eq!(refused.code, control::Code::ResourceExhausted);
-    assert!(refused.message.contains("making machine code of it takes longer than 0 s"), "{}", refused.message);
+    assert!(refused.message.contains("compiling it to machine code takes longer than 0 s"), "{}", refused.message);
     assert!(refused.message.contains("--compile-time"), "{}", refused.message);
     assert!(bed.switch.state().is_none());
 }

@@ -1,11 +1,11 @@
-//! What is written comes back: random writes of every kind of entity, and after some of them the switch is killed (what it
-//! had in memory is gone) and begins from its directory; then everything must read as before. And what could not be kept
-//! is undone.
+//! What is written comes back: random writes of every kind of entity, and after some of them the switch is killed (what
+//! it had in memory is gone) and begins from its directory; then everything must read as before. And what could not be
+//! kept is undone.
 
-mod before;
 mod damaged;
 #[path = "../../../control/tests/fixture/mod.rs"]
 mod fixture;
+mod migration;
 mod offline;
 mod random;
 
@@ -77,7 +77,7 @@ fn begin(store: Store) -> (Control, Arc<Store>) {
         let Some(stored) = stored else { continue };
         let entities = OneEach(stored.entities.decode().unwrap());
         let restored = control.prepare(DEVICE, stored.config, false).unwrap().restore(&entities).unwrap();
-        let restored = control.put_back(DEVICE, slot, restored).unwrap();
+        let restored = control.install_restored(DEVICE, slot, restored).unwrap();
         assert_eq!(restored.refused, [""; 0]);
     }
     if !has_all {
@@ -114,7 +114,7 @@ fn what_cannot_be_restored_is_refused_and_nobody_waits_for_the_rest() {
         assert!(refused.message.contains("half a part"), "{refused:?}");
         let restored = control.prepare(DEVICE, router(), false).unwrap().restore(&entities()).unwrap();
         // The program has none of these digests.
-        assert_eq!(control.put_back(DEVICE, Slot::Saved, restored).unwrap().refused.len(), 500);
+        assert_eq!(control.install_restored(DEVICE, Slot::Saved, restored).unwrap().refused.len(), 500);
     }
 }
 
@@ -384,7 +384,7 @@ fn what_cannot_be_kept_is_undone_and_writes_are_refused_until_it_can() {
                 assert_eq!(refused.code, Code::Unavailable);
                 assert!(refused.message.contains("no space left"), "{}", refused.message);
             }
-            control.take_back().expect("no worker uses it");
+            control.roll_back().expect("no worker uses it");
             assert_eq!(everything(&mut control), before, "seed {seed}");
             let refused = set_config(&mut control, ConfigAction::VerifyAndCommit, Some("router")).unwrap_err();
             assert_eq!(refused.code, Code::Unavailable);

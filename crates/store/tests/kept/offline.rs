@@ -54,7 +54,7 @@ fn a_dump_makes_the_same_directory() {
     refused(&lines[..lines.len() - 1].join("\n"), "no", "it was cut off");
     refused(&[&lines[..4], &lines[5..]].concat().join("\n"), "no", "lines are missing");
     refused(&text.replacen("entity ", "entity xyz ", 1), "no", "is not hexadecimal");
-    refused("nothing", "no", "this is no dump");
+    refused("nothing", "no", "this is not a dump");
     refused(&text, "again", "it is not empty");
     assert_eq!(std::fs::read_dir(dir.path().join("no")).unwrap().count(), 0, "what was refused leaves nothing");
 }

@@ -351,7 +351,7 @@ impl Parser<'_> {
                 }
             } else if with_values {
                 let found = self.describe();
-                let message = format!("expected `=` and a value behind `{name}`, found {found}");
+                let message = format!("expected `=` and a value after `{name}`, found {found}");
                 let diag = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.span(), message);
                 self.report(diag.help("each member of an enum with an underlying type has a value"));
             }

@@ -421,7 +421,7 @@ impl Parser<'_> {
     /// `default` or `_` at its own level and ends the keyset.
     fn is_keyset_tuple(&self) -> bool {
         use TokenKind::*;
-        let Some(end) = self.behind_group(self.pos) else { return false };
+        let Some(end) = self.after_group(self.pos) else { return false };
         if !matches!(self.tokens.get(end).map(|t| t.kind), Some(Colon)) {
             return false;
         }
@@ -429,7 +429,7 @@ impl Parser<'_> {
         while pos + 1 < end {
             match self.tokens[pos].kind {
                 Comma | MaskOp | DotDot | Default | Underscore => return true,
-                LParen | LBrace | LBracket => match self.behind_group(pos) {
+                LParen | LBrace | LBracket => match self.after_group(pos) {
                     Some(behind) => pos = behind,
                     None => return false,
                 },

@@ -138,7 +138,7 @@ impl Parser<'_> {
         }
         let Some(mut end) = self.scan_type(self.pos, Scan::AnyName) else { return Start::Expression };
         if self.tokens.get(end).is_some_and(|t| t.kind == LParen) {
-            match self.behind_group(end) {
+            match self.after_group(end) {
                 Some(behind) => end = behind,
                 None => return Start::Expression,
             }
@@ -165,7 +165,7 @@ impl Parser<'_> {
 
     /// Whether the name here is followed by the parameters and body of a function.
     fn is_function(&self) -> bool {
-        let behind = self.behind_group(self.pos + 1).and_then(|pos| self.tokens.get(pos));
+        let behind = self.after_group(self.pos + 1).and_then(|pos| self.tokens.get(pos));
         behind.is_some_and(|t| t.kind == TokenKind::LBrace)
     }
 

@@ -74,7 +74,7 @@ impl Parser<'_> {
     fn unexpected_property<T>(&mut self, name: &Name) -> Parse<T> {
         let known = ["key", "actions", "entries", "default_action", "size"];
         let found = self.describe();
-        let message = format!("expected `=` behind the table property `{name}`, found {found}");
+        let message = format!("expected `=` after the table property `{name}`, found {found}");
         let mut diag = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.span(), message);
         if let Some(near) = similar(name.as_str(), known.into_iter()) {
             diag = diag.help(format!("did you mean `{near}`?"));
@@ -100,7 +100,7 @@ impl Parser<'_> {
             let diag = Diagnostic::error(
                 codes::UNEXPECTED_TOKEN,
                 self.span(),
-                format!("expected `:` and a match kind behind the key, found {found}"),
+                format!("expected `:` and a match kind after the key, found {found}"),
             );
             self.report(diag.help("write for example `hdr.ipv4.dst : lpm;`"));
             return Err(Failed);

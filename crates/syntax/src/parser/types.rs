@@ -27,7 +27,7 @@ impl Parser<'_> {
             }
             TokenKind::Underscore => {
                 let diag = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.span(), "expected a type, found `_`");
-                self.report(diag.help("`_` stands for a type only between `<` and `>`"));
+                self.report(diag.help("`_` is a type only between `<` and `>`"));
                 Err(Failed)
             }
             _ => self.type_arg(),
@@ -210,7 +210,7 @@ impl Parser<'_> {
             }
         };
         while kind(end) == LBracket {
-            end = self.behind_group(end)?;
+            end = self.after_group(end)?;
         }
         Some(end)
     }
@@ -244,7 +244,7 @@ impl Parser<'_> {
         loop {
             pos = match self.tokens.get(pos)?.kind {
                 Gt => return Some(pos + 1),
-                LParen | LBracket => self.behind_group(pos)?,
+                LParen | LBracket => self.after_group(pos)?,
                 Semi | LBrace | RBrace | RParen | RBracket | Eof | Eq => return None,
                 _ => pos + 1,
             };

@@ -226,7 +226,7 @@ impl Preprocessor<'_> {
                         format!("call of macro `{}` does not end", name.text()),
                     )
                     .note(definition.span, "the macro is defined here")
-                    .help("add `)`; directives cannot stand within macro arguments"),
+                    .help("add `)`; directives are not allowed in macro arguments"),
                 );
                 return Args::Wrong;
             };

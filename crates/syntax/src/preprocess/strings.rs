@@ -67,7 +67,7 @@ impl Preprocessor<'_> {
                 Some((hash, line)) if !first_line => {
                     if line[0].text() == "include" && conditionals.iter().all(|c| c.active) {
                         let span = hash.span.to(line[0].span);
-                        self.error(codes::BAD_DIRECTIVE, span, "`#include` cannot stand within a string");
+                        self.error(codes::BAD_DIRECTIVE, span, "`#include` is not allowed in a string");
                     } else {
                         self.directive(hash.span, &line, conditionals);
                     }
@@ -148,7 +148,7 @@ impl Preprocessor<'_> {
                         }
                         out.push_str(&token.spelling().replace('"', "\\\""));
                     }
-                    done = cursor.taken_to as usize;
+                    done = cursor.consumed_to as usize;
                 }
                 _ => {}
             }

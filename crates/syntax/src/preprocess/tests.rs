@@ -82,7 +82,7 @@ fn paste_that_makes_no_token_leaves_both() {
 }
 
 #[test]
-fn directives_within_strings_of_several_lines_are_obeyed() {
+fn directives_within_multiline_strings_are_processed() {
     let main = "a(\"\n  x;\n#if D1\n  y;\n# else\n  z;\n  #endif\n  w\") b";
     check(main, "a ( \"\n  x;\n\n  y;\n\n\n\n  w\" ) b");
     // One quote in a group that is read, and another in a skipped group.
@@ -100,7 +100,7 @@ fn directives_within_strings_of_several_lines_are_obeyed() {
 }
 
 #[test]
-fn macros_within_strings_of_several_lines_are_expanded() {
+fn macros_within_multiline_strings_are_expanded() {
     let defines = "#define W 4095\n#define F(a, b) a != b\n";
     let check = |string: &str, expected: &str| check(&format!("{defines}{string}"), expected);
     check(
@@ -111,7 +111,7 @@ fn macros_within_strings_of_several_lines_are_expanded() {
 }
 
 #[test]
-fn an_odd_quote_in_a_group_that_is_left_out_hides_nothing() {
+fn an_unbalanced_quote_in_a_skipped_group_hides_nothing() {
     check("#if 0\nit says \"hello\n#endif\na \"b\"", "a \"b\"");
     check("#if 0\n#error say \"hello\n#else\na\n#endif\nb", "a b");
     check("#if 0\n/* \"\n#endif */ x\n// \" \\\n#endif\n## \0\n#endif\na", "a");
@@ -161,7 +161,7 @@ fn pragma_once_and_guards_include_once() {
 }
 
 #[test]
-fn builtin_macros_tell_the_place() {
+fn builtin_macros_give_file_and_line() {
     check("\n__LINE__ __FILE__", "2 \"dir/main.p4\"");
     check("#define L __LINE__\n\nL", "3");
 }
@@ -186,7 +186,7 @@ fn messages_name_the_directive() {
 }
 
 #[test]
-fn text_of_several_files_says_where_its_lines_are_from() {
+fn preprocessed_text_has_line_markers() {
     let files = [("dir/h.p4", "// a header\nheader h_t { bit<8> a;\n}")];
     let main = "#define W 9\n#include \"h.p4\"\n\nconst bit<W> x = 1;\n\n\n\n\n\n\nstruct s_t { }";
     let tokens = run_tokens(main, &files);
@@ -205,7 +205,7 @@ fn text_of_several_files_says_where_its_lines_are_from() {
 }
 
 #[test]
-fn text_behind_a_string_of_several_lines_says_where_it_is_from() {
+fn text_after_a_multiline_string_has_a_line_marker() {
     let tokens = run_tokens("@a(\"\n#if 0\n#endif\n\")\nx", &[]);
     assert_eq!(to_text(&tokens.0, &tokens.1), "#line 1 \"main.p4\"\n@a(\"\n\n\n\")\nx\n");
 }

@@ -13,7 +13,7 @@ fn call(action: u32, widths: &[u32], seed: u128) -> ActionCall {
 }
 
 #[test]
-fn arguments_of_every_width_come_back() {
+fn arguments_of_every_width_round_trip() {
     let widths =
         vec![vec![], vec![1, 9, 64], vec![65, 128, 129, 1000], vec![8; 100], vec![17, 25, 33, 48, 56], vec![8; 900]];
     let mut memory = EntryMemory::new(&widths, EntryParts::default());
@@ -89,7 +89,7 @@ fn many_actions_have_larger_numbers() {
 }
 
 #[test]
-fn calls_of_the_wrong_shape_are_not_accepted() {
+fn calls_with_wrong_arguments_are_refused() {
     let memory = EntryWriter::new(&[vec![8]], EntryParts::default());
     assert!(!memory.accepts(&call(1, &[8], 0)));
     assert!(!memory.accepts(&call(0, &[9], 0)));

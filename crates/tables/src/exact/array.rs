@@ -8,7 +8,7 @@ use super::bucket::{Bucket, Shape};
 use super::{ExactSnapshot, Form, Place, WINDOW};
 #[cfg(not(loom))]
 use crate::region::Region;
-use crate::sync::{Apart, prefetch};
+use crate::sync::{CachePadded, prefetch};
 use std::ops::{Deref, Range};
 
 /// Buckets after the last home bucket: the window of second buckets, the rest of the longest run of linear probing, and
@@ -51,7 +51,7 @@ fn zeroed(count: usize) -> Buckets {
 pub struct Array {
     buckets: Buckets,
     shape: Shape,
-    snapshot: Box<Apart<ExactSnapshot>>,
+    snapshot: Box<CachePadded<ExactSnapshot>>,
 }
 
 // SAFETY: the snapshot points at the buckets, which the array owns.
@@ -61,8 +61,12 @@ impl Array {
     /// An empty array with `homes` home buckets, and those after them.
     pub fn new(homes: u32, form: Form, seeds: [u64; 2]) -> Array {
         let buckets = zeroed(homes as usize + BEHIND);
-        let snapshot =
-            Box::new(Apart(ExactSnapshot { buckets: buckets.deref().as_ptr(), count: homes.into(), seeds, form }));
+        let snapshot = Box::new(CachePadded(ExactSnapshot {
+            buckets: buckets.deref().as_ptr(),
+            count: homes.into(),
+            seeds,
+            form,
+        }));
         Array { buckets, shape: form.shape, snapshot }
     }
 

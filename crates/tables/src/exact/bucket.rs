@@ -24,7 +24,7 @@ pub struct Shape {
     pub key_bytes: u32,
     /// Number of slots.
     pub slots: u32,
-    /// Bytes of a slot's entry, or of its address if it is far; the entries follow the keys consecutively.
+    /// Bytes of a slot's entry, or of its address if it is out of line; the entries follow the keys consecutively.
     pub entry_bytes: u32,
 }
 

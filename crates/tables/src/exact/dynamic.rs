@@ -54,13 +54,13 @@ mod stripe;
 
 use super::array::{Array, At};
 use super::bucket::Shape;
-use super::store::{hash_packed, key_of, put_far};
-use super::{ExactSnapshot, FAR_BYTES, Form, MAX_KEY_BYTES, MIX, Place};
+use super::store::{hash_packed, key_of, put_out_of_line};
+use super::{ENTRY_ADDRESS_BYTES, ExactSnapshot, Form, MAX_KEY_BYTES, MIX, Place};
 use crate::entry::{EntryMemory, EntryWriter, Runs, Tag};
 use crate::key::KeyShape;
 use crate::reclaim::{Assumption, Domain, Limbo};
 use crate::region::Region;
-use crate::sync::Apart;
+use crate::sync::CachePadded;
 use crate::table::{SpecError, TableSpec};
 use abi::entry::TICK_SHIFT;
 use abi::state::{DynamicCounts, ReadEntry, StateError};
@@ -73,7 +73,7 @@ use std::collections::HashMap;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use stripe::{Content, Held, STRIPE_BUCKETS, Slots, Stripe};
+use stripe::{Content, STRIPE_BUCKETS, Slots, Stripe, StripeGuard};
 
 /// Buckets from whose entries the one to evict is chosen.
 const SAMPLE_BUCKETS: u32 = 16;
@@ -119,9 +119,9 @@ fn load(shape: &Shape) -> f64 {
 #[repr(C)]
 struct Core {
     /// The first field: compiled code passes its address to calls.
-    handle: Apart<TableHandle>,
+    handle: CachePadded<TableHandle>,
     /// Number of entries. On another cache line than what packets read.
-    len: Apart<AtomicU64>,
+    len: CachePadded<AtomicU64>,
     refused: AtomicU64,
     evicted: AtomicU64,
     expired: AtomicU64,
@@ -143,7 +143,7 @@ struct Core {
     /// By slot, for tables with direct resources: the index of the slot's next entry, XORed with the slot's number.
     indices: Option<Region<AtomicU32>>,
     /// By slot, if expired entries stay: the tick of the last notification, or of the entry's creation.
-    told: Option<Region<AtomicU32>>,
+    last_notified: Option<Region<AtomicU32>>,
     /// Resets the direct resources of an index.
     reset: OnceLock<Box<dyn Fn(u32) + Send + Sync>>,
     domain: Arc<Domain>,
@@ -163,8 +163,8 @@ unsafe impl Sync for Core {}
 struct Path<'a> {
     first: u32,
     first_home: u32,
-    home: Held<'a>,
-    next: Option<Held<'a>>,
+    home: StripeGuard<'a>,
+    next: Option<StripeGuard<'a>>,
 }
 
 impl Path<'_> {
@@ -432,8 +432,8 @@ impl Core {
                 ptr::copy_nonoverlapping(packed.as_ptr().cast(), key, 8 * packed.len());
             }
             write(entry);
-            if let Some(told) = &self.told {
-                told[self.number(at)].store(timer.tick as u32, Ordering::Relaxed);
+            if let Some(last_notified) = &self.last_notified {
+                last_notified[self.number(at)].store(timer.tick as u32, Ordering::Relaxed);
             }
             let words = self.timer(entry.cast());
             words[0].store(timer.tick as u32, Ordering::Relaxed);
@@ -441,9 +441,9 @@ impl Core {
             if let Some(offset) = layout.index {
                 entry.offset(offset as isize).cast::<[u8; 4]>().write(index.to_le_bytes());
             }
-            if self.form.far {
+            if self.form.out_of_line {
                 let slot = self.array.bucket(at.bucket).entry(&self.form.shape, at.slot as usize);
-                put_far(slot, entry.cast());
+                put_out_of_line(slot, entry.cast());
             }
         }
     }
@@ -640,16 +640,16 @@ impl Core {
         let (end, timeout) = unsafe { (self.end_of(entry, tick), self.timer(entry)[1].load(Ordering::Relaxed)) };
         let Some(mut end) = end else { return Fate::Stays };
         let ticks = (u64::from(timeout) * 1000).div_ceil(1 << TICK_SHIFT);
-        let told = self.told.as_ref().map(|told| &told[self.number(at)]);
-        if let Some(told) = told {
-            let since = u64::from((tick as u32).wrapping_sub(told.load(Ordering::Relaxed)));
+        let last_notified = self.last_notified.as_ref().map(|last_notified| &last_notified[self.number(at)]);
+        if let Some(last_notified) = last_notified {
+            let since = u64::from((tick as u32).wrapping_sub(last_notified.load(Ordering::Relaxed)));
             end = end.max(tick.saturating_sub(since) + ticks);
         }
         if self.step_after(end) > self.step_of(tick) {
             return Fate::Later(end);
         }
-        if let Some(told) = told {
-            told.store(tick as u32, Ordering::Relaxed);
+        if let Some(last_notified) = last_notified {
+            last_notified.store(tick as u32, Ordering::Relaxed);
         }
         // One that stays is reported again when its timeout has passed once more.
         if self.dynamic.deletes { Fate::Ends } else { Fate::Told(tick + ticks) }
@@ -841,24 +841,25 @@ impl DynamicTable {
         let cell_bytes = (writer.layout().bytes_max() as usize + 8 * form.wide_words as usize).next_multiple_of(16);
         // SAFETY: the types are bytes and integers, for which zero bytes are valid.
         let (cells, indices) = unsafe {
-            let cells = form.far.then(|| Region::<CellLine>::zeroed((slots * cell_bytes).div_ceil(64)));
+            let cells = form.out_of_line.then(|| Region::<CellLine>::zeroed((slots * cell_bytes).div_ceil(64)));
             (cells, spec.direct.then(|| Region::<AtomicU32>::zeroed(slots)))
         };
         // SAFETY: as above.
         let (times, links) = unsafe { (Region::<u8>::zeroed(slots), Region::<u16>::zeroed(slots)) };
         // SAFETY: as above.
-        let told = (dynamic.expires && !dynamic.deletes).then(|| unsafe { Region::<AtomicU32>::zeroed(slots) });
+        let last_notified =
+            (dynamic.expires && !dynamic.deletes).then(|| unsafe { Region::<AtomicU32>::zeroed(slots) });
         cells.iter().for_each(Region::make_pages);
         times.make_pages();
         links.make_pages();
         let default_tag = Tag { index: if spec.direct { slots as u32 } else { EntryLayout::NO_INDEX }, ..Tag::NONE };
         let dynamic = DynamicSpec { step_ticks: dynamic.step_ticks.max(1), ..dynamic };
         let core = Arc::new(Core {
-            handle: Apart(TableHandle {
+            handle: CachePadded(TableHandle {
                 snapshot: AtomicPtr::new(ptr::from_ref(array.snapshot()).cast_mut().cast()),
                 default_entry: AtomicPtr::new(defaults.make(default_action, default_tag)),
             }),
-            len: Apart(AtomicU64::new(0)),
+            len: CachePadded(AtomicU64::new(0)),
             refused: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             expired: AtomicU64::new(0),
@@ -874,7 +875,7 @@ impl DynamicTable {
             links,
             waits: AtomicBool::new(false),
             indices,
-            told,
+            last_notified,
             reset: OnceLock::new(),
             domain,
         });
@@ -893,13 +894,13 @@ impl DynamicTable {
     pub(crate) fn binding(&self) -> TableBinding {
         let core = &*self.core;
         let (lookup, lookup_batch) = core.form.lookups();
-        let Form { shape, before, far, wide_words, .. } = core.form;
+        let Form { shape, before, out_of_line, wide_words, .. } = core.form;
         let exact = ExactLayout {
             key_bytes: shape.key_bytes,
             slots: shape.slots,
-            entry_offset: shape.entry_offset(0) as u32 + if far { 0 } else { before },
+            entry_offset: shape.entry_offset(0) as u32 + if out_of_line { 0 } else { before },
             entry_bytes: shape.entry_bytes,
-            far,
+            out_of_line,
         };
         let dynamic = DynamicBinding {
             add: add_entry,
@@ -938,7 +939,7 @@ impl DynamicTable {
     /// Bytes of memory that lookups touch: a cache line per entry, two if entries are out of line, but no more than is
     /// allocated.
     pub(crate) fn footprint_bytes(&self) -> u64 {
-        let lines = if self.core.form.far { 2 } else { 1 };
+        let lines = if self.core.form.out_of_line { 2 } else { 1 };
         (64 * lines * self.len()).min(self.memory_bytes())
     }
 
@@ -965,7 +966,7 @@ impl DynamicTable {
     pub(crate) fn counts(&self) -> DynamicCounts {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let Core { refused, evicted, expired, .. } = &*self.core;
-        DynamicCounts { refused: load(refused), evicted: load(evicted), expired: load(expired), untold: 0 }
+        DynamicCounts { refused: load(refused), evicted: load(evicted), expired: load(expired), unreported: 0 }
     }
 
     /// Sets the function that resets an index's direct resources before another entry gets it. Only the first call
@@ -1143,20 +1144,20 @@ impl DynamicTable {
     }
 
     /// Removes expired entries and frees retired slots. Passes the expired entries that the control plane is notified
-    /// of to `tell`.
-    pub(crate) fn expire(&mut self, now_us: u64, mut tell: impl FnMut(TableEntry)) {
+    /// of to `notify`.
+    pub(crate) fn expire(&mut self, now_us: u64, mut notify: impl FnMut(TableEntry)) {
         let tick = now_us >> TICK_SHIFT;
         let core = Arc::clone(&self.core);
         let waits = core.waits.swap(false, Ordering::Relaxed);
         if core.step_of(tick) > self.step || waits {
             self.step = self.step.max(core.step_of(tick));
-            self.go_through(&core, tick, &mut tell);
+            self.go_through(&core, tick, &mut notify);
         }
         self.collect();
     }
 
     /// Checks the due slots of all stripes, [`AHEAD_STRIPES`] stripes after they were found and prefetched.
-    fn go_through(&mut self, core: &Core, tick: u64, tell: &mut impl FnMut(TableEntry)) {
+    fn go_through(&mut self, core: &Core, tick: u64, notify: &mut impl FnMut(TableEntry)) {
         let mut found: [Vec<u16>; AHEAD_STRIPES] = Default::default();
         let mut ended = Vec::new();
         for stripe in 0..core.stripes.len() + AHEAD_STRIPES {
@@ -1164,7 +1165,7 @@ impl DynamicTable {
             if !found.is_empty() {
                 core.look((stripe - AHEAD_STRIPES) as u32, tick, found, |at| {
                     if core.dynamic.tells {
-                        tell(self.read(at, tick).entry);
+                        notify(self.read(at, tick).entry);
                     }
                     if core.dynamic.deletes && !self.odd_timeouts.is_empty() {
                         ended.push(core.number(at) as u32);
@@ -1249,12 +1250,12 @@ fn form_of(shape: &KeyShape, layout: &EntryLayout) -> Form {
     let wide = used > MAX_KEY_BYTES;
     let key_bytes = if wide { 4 } else { used.next_multiple_of(4) };
     // Timers are aligned to 4 bytes.
-    let near = Shape::new(key_bytes, layout.bytes_max().next_multiple_of(4));
-    let far = wide || near.slots < 2;
+    let inline_shape = Shape::new(key_bytes, layout.bytes_max().next_multiple_of(4));
+    let out_of_line = wide || inline_shape.slots < 2;
     Form {
-        shape: if far { Shape::new(key_bytes, FAR_BYTES) } else { near },
+        shape: if out_of_line { Shape::new(key_bytes, ENTRY_ADDRESS_BYTES) } else { inline_shape },
         before: layout.before,
-        far,
+        out_of_line,
         wide_words: if wide { shape.words() as u32 } else { 0 },
         mix: MIX,
     }

@@ -1,11 +1,11 @@
 //! Lookups through calls: one key, or a batch with prefetching.
 //!
-//! Keys above 16 bytes are compared in the far cell, where they precede the entry. The slot holds 32 bits of their
-//! hash, so that nearly always only the matching cell is read.
+//! Keys above 16 bytes are compared in the out-of-line cell, where they precede the entry. The slot holds 32 bits of
+//! their hash, so that nearly always only the matching cell is read.
 #![allow(unsafe_code)]
 
 use super::bucket::Bucket;
-use super::{ExactSnapshot, FAR_BYTES, Form, Place, hash, hash_words, probe};
+use super::{ENTRY_ADDRESS_BYTES, ExactSnapshot, Form, Place, hash, hash_words, probe};
 use crate::sync::{Ordering, prefetch};
 use abi::table::{LookupBatchFn, LookupFn};
 use abi::{EntryHeader, TableHandle};
@@ -22,16 +22,16 @@ impl Form {
     #[inline]
     pub(crate) unsafe fn entry(&self, bucket: &Bucket, slot: usize) -> *mut EntryHeader {
         let at = bucket.entry(&self.shape, slot);
-        if !self.far {
+        if !self.out_of_line {
             return at.wrapping_add(self.before as usize).cast();
         }
         let mut address = [0; 8];
         // SAFETY: the slot has so many bytes, which do not change.
-        unsafe { ptr::copy_nonoverlapping(at, address.as_mut_ptr(), FAR_BYTES as usize) };
+        unsafe { ptr::copy_nonoverlapping(at, address.as_mut_ptr(), ENTRY_ADDRESS_BYTES as usize) };
         ptr::with_exposed_provenance_mut(u64::from_le_bytes(address) as usize)
     }
 
-    /// The address of the key that precedes a far entry.
+    /// The address of the key that precedes an out-of-line entry.
     ///
     /// # Safety
     /// The entry is live and has a wide key.
@@ -65,13 +65,17 @@ unsafe fn read<const W: usize>(key: *const u8) -> ([u32; W], [u64; 2]) {
 }
 
 #[inline]
-unsafe fn hash_near<const W: usize>(snapshot: *const ExactSnapshot, key: *const u8) -> u64 {
+unsafe fn hash_inline<const W: usize>(snapshot: *const ExactSnapshot, key: *const u8) -> u64 {
     // SAFETY: the caller's.
     unsafe { hash(read::<W>(key).1, W > 2, (*snapshot).seeds, (*snapshot).form.mix) }
 }
 
 #[inline]
-unsafe fn near<const W: usize>(snapshot: *const ExactSnapshot, hash: u64, key: *const u8) -> *const EntryHeader {
+unsafe fn inline_entry<const W: usize>(
+    snapshot: *const ExactSnapshot,
+    hash: u64,
+    key: *const u8,
+) -> *const EntryHeader {
     // SAFETY: the caller's.
     unsafe {
         let form = &(*snapshot).form;
@@ -121,11 +125,11 @@ unsafe fn snapshot_of(handle: *const TableHandle) -> *const ExactSnapshot {
 }
 
 /// Looks a key up; see [`LookupFn`].
-unsafe extern "C" fn lookup_near<const W: usize>(handle: *const TableHandle, key: *const u8) -> *const EntryHeader {
+unsafe extern "C" fn lookup_inline<const W: usize>(handle: *const TableHandle, key: *const u8) -> *const EntryHeader {
     // SAFETY: the caller passes a handle of such a table and a key of its layout, and is online.
     unsafe {
         let snapshot = snapshot_of(handle);
-        near::<W>(snapshot, hash_near::<W>(snapshot, key), key)
+        inline_entry::<W>(snapshot, hash_inline::<W>(snapshot, key), key)
     }
 }
 
@@ -183,7 +187,7 @@ unsafe fn batch(
 }
 
 /// Looks keys up; see [`LookupBatchFn`].
-unsafe extern "C" fn batch_near<const W: usize>(
+unsafe extern "C" fn batch_inline<const W: usize>(
     handle: *const TableHandle,
     keys: *const u8,
     count: u32,
@@ -191,8 +195,8 @@ unsafe extern "C" fn batch_near<const W: usize>(
 ) {
     // SAFETY: as of `batch`.
     unsafe {
-        let hash = |s: *const ExactSnapshot, key: *const u8| hash_near::<W>(s, key);
-        let find = |s: *const ExactSnapshot, hash: u64, key: *const u8| near::<W>(s, hash, key);
+        let hash = |s: *const ExactSnapshot, key: *const u8| hash_inline::<W>(s, key);
+        let find = |s: *const ExactSnapshot, hash: u64, key: *const u8| inline_entry::<W>(s, hash, key);
         batch(handle, keys, count, out, W.next_multiple_of(2) * 4, hash, find);
     }
 }
@@ -212,10 +216,10 @@ impl Form {
     /// The lookup functions for tables of this form.
     pub(crate) fn lookups(&self) -> (LookupFn, LookupBatchFn) {
         match (self.wide_words, self.shape.key_bytes) {
-            (0, 4) => (lookup_near::<1>, batch_near::<1>),
-            (0, 8) => (lookup_near::<2>, batch_near::<2>),
-            (0, 12) => (lookup_near::<3>, batch_near::<3>),
-            (0, _) => (lookup_near::<4>, batch_near::<4>),
+            (0, 4) => (lookup_inline::<1>, batch_inline::<1>),
+            (0, 8) => (lookup_inline::<2>, batch_inline::<2>),
+            (0, 12) => (lookup_inline::<3>, batch_inline::<3>),
+            (0, _) => (lookup_inline::<4>, batch_inline::<4>),
             _ => (lookup_wide, batch_wide),
         }
     }

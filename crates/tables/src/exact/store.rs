@@ -3,8 +3,8 @@
 //!
 //! Invariants:
 //! - a key has at most one live slot;
-//! - slots, far cells and the indices of tables with direct resources are reused only after every worker has been
-//!   quiescent, so a packet never counts for an entry that is newer than the one it matched;
+//! - slots, out-of-line cells and the indices of tables with direct resources are reused only after every worker has
+//!   been quiescent, so a packet never counts for an entry that is newer than the one it matched;
 //! - the handle, which compiled code holds, stays at one address.
 //!
 //! A retired slot belongs to one array: when a larger array replaces it, the new one has no retired slots.
@@ -14,13 +14,13 @@
 
 use super::array::{Array, At};
 use super::bucket::Shape;
-use super::{FAR_BYTES, Form, MAX_KEY_BYTES, hash, hash_words, load};
+use super::{ENTRY_ADDRESS_BYTES, Form, MAX_KEY_BYTES, hash, hash_words, load};
 use crate::cells::Cells;
 use crate::entry::{EntryMemory, EntryWriter, Runs, Source, Tag};
 use crate::key::KeyShape;
 use crate::reclaim::{Assumption, Domain, Limbo, Unacknowledged};
 use crate::shared::SharedEntries;
-use crate::sync::Apart;
+use crate::sync::CachePadded;
 use crate::table::{Assumed, TableSpec, await_indices, default_tag, index_limit};
 use abi::state::{ReadEntry, StateError};
 use abi::{EngineKind, EntryHeader, EntryLayout, EntryParts, EntryShape, ExactLayout, Rule, TableBinding, TableHandle};
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 /// Entries that the first array has room for, if the declared size is not smaller.
 const FIRST_ROOM: u64 = 32;
 /// How long a change waits for a slot to become free before all entries are copied to a new array.
-const PATIENCE: Duration = Duration::from_millis(2);
+const WAIT_MAX: Duration = Duration::from_millis(2);
 
 /// Limit of the distinct entries that are kept for sharing. A table with more has entries that differ anyway.
 const SHARED_MAX: usize = 1 << 16;
@@ -52,7 +52,7 @@ struct Retired {
     index: Option<u32>,
 }
 
-/// The far memory of a retired slot.
+/// The out-of-line memory of a retired slot.
 #[derive(Clone, Copy, Debug)]
 enum Memory {
     /// None, or other slots still use it.
@@ -68,14 +68,14 @@ pub(crate) struct ExactTable {
     spec: TableSpec,
     shape: KeyShape,
     form: Form,
-    handle: Box<Apart<TableHandle>>,
+    handle: Box<CachePadded<TableHandle>>,
     domain: Arc<Domain>,
     writer: EntryWriter,
     /// Allocates default entries and shared entries.
     entries: EntryMemory,
-    /// Shared far entries, which consist only of an action and its parameters.
+    /// Shared out-of-line entries, which consist only of an action and its parameters.
     shared: Option<SharedEntries>,
-    /// Allocates the other far entries.
+    /// Allocates the other out-of-line entries.
     cells: Cells,
     array: Array,
     /// Counts the arrays that the table has had.
@@ -106,13 +106,13 @@ fn form_of(spec: &TableSpec, shape: &KeyShape, layout: &EntryLayout) -> Form {
     let used = shape.layout().fields.iter().map(|f| f.offset + f.bytes).max().unwrap_or(0);
     let wide = used > MAX_KEY_BYTES;
     let key_bytes = if wide { 4 } else { used.next_multiple_of(4) };
-    let near = Shape::new(key_bytes, layout.bytes_max());
+    let inline_shape = Shape::new(key_bytes, layout.bytes_max());
     // Readers write the time of the last hit, so such an entry cannot be copied to another array.
-    let far = wide || near.slots < 2 || spec.idle_timeout;
+    let out_of_line = wide || inline_shape.slots < 2 || spec.idle_timeout;
     Form {
-        shape: if far { Shape::new(key_bytes, FAR_BYTES) } else { near },
+        shape: if out_of_line { Shape::new(key_bytes, ENTRY_ADDRESS_BYTES) } else { inline_shape },
         before: layout.before,
-        far,
+        out_of_line,
         wide_words: if wide { shape.words() as u32 } else { 0 },
         mix: 1,
     }
@@ -138,10 +138,10 @@ impl ExactTable {
         let mut entries = EntryMemory::new(&spec.actions, parts);
         let writer = entries.writer().clone();
         let form = form_of(&spec, &shape, writer.layout());
-        let is_shared = form.far && form.wide_words == 0 && !(spec.idle_timeout || spec.direct || spec.members);
+        let is_shared = form.out_of_line && form.wide_words == 0 && !(spec.idle_timeout || spec.direct || spec.members);
         let room = spec.size.clamp(1, FIRST_ROOM);
         let array = Array::new(homes_for(room, &form.shape), form, domain.seeds());
-        let handle = Box::new(Apart(TableHandle {
+        let handle = Box::new(CachePadded(TableHandle {
             snapshot: AtomicPtr::new(ptr::from_ref(array.snapshot()).cast_mut().cast()),
             default_entry: AtomicPtr::new(entries.make(default_action, default_tag(&spec))),
         }));
@@ -173,13 +173,13 @@ impl ExactTable {
 
     pub(crate) fn binding(&self) -> TableBinding {
         let (lookup, lookup_batch) = self.form.lookups();
-        let Form { shape, before, far, wide_words, .. } = self.form;
+        let Form { shape, before, out_of_line, wide_words, .. } = self.form;
         let exact = ExactLayout {
             key_bytes: shape.key_bytes,
             slots: shape.slots,
-            entry_offset: shape.entry_offset(0) as u32 + if far { 0 } else { before },
+            entry_offset: shape.entry_offset(0) as u32 + if out_of_line { 0 } else { before },
             entry_bytes: shape.entry_bytes,
-            far,
+            out_of_line,
         };
         TableBinding {
             handle: &raw const self.handle.0,
@@ -208,13 +208,13 @@ impl ExactTable {
         index_limit(&self.spec)
     }
 
-    /// Bytes of memory that lookups touch: buckets and far cells.
+    /// Bytes of memory that lookups touch: buckets and out-of-line cells.
     pub(crate) fn footprint_bytes(&self) -> u64 {
-        let far = match self.shared {
+        let out_of_line = match self.shared {
             Some(_) => self.entries.chunk_bytes(),
             None => self.cells.chunk_bytes(),
         };
-        (self.array.bytes() + far) as u64
+        (self.array.bytes() + out_of_line) as u64
     }
 
     /// The first words of the snapshot, which compiled code embeds as constants.
@@ -439,9 +439,9 @@ impl ExactTable {
 
     /// Collects retired memory every 64 changes.
     fn collect_some(&mut self) {
-        const EVERY: u64 = 64;
+        const RETIRE_INTERVAL: u64 = 64;
         self.changes += 1;
-        if self.changes.is_multiple_of(EVERY) {
+        if self.changes.is_multiple_of(RETIRE_INTERVAL) {
             self.collect();
         }
     }
@@ -606,7 +606,7 @@ impl ExactTable {
             return at;
         }
         let start = Instant::now();
-        while !self.limbo.is_empty() && start.elapsed() < PATIENCE {
+        while !self.limbo.is_empty() && start.elapsed() < WAIT_MAX {
             self.collect();
             if let Some(at) = self.array.reserve(hash, from) {
                 return at;
@@ -642,13 +642,13 @@ impl ExactTable {
         // for the key and the entry, and is aligned.
         unsafe {
             if let Some(shared) = &mut self.shared {
-                put_far(to, shared.take(&mut self.entries, runs));
-            } else if self.form.far {
+                put_out_of_line(to, shared.take(&mut self.entries, runs));
+            } else if self.form.out_of_line {
                 let key_bytes = 8 * self.form.wide_words as usize;
                 let cell = self.cells.take(key_bytes + self.writer.bytes(runs));
                 ptr::copy_nonoverlapping(self.scratch.as_ptr().cast(), cell, key_bytes);
                 let entry = self.writer.write(cell.add(key_bytes), runs, tag);
-                put_far(to, entry);
+                put_out_of_line(to, entry);
             } else {
                 self.writer.write(to, runs, tag);
             }
@@ -664,10 +664,10 @@ impl ExactTable {
         if let Some(shared) = &mut self.shared {
             // SAFETY: the slot still has its entry.
             let entry = unsafe { self.form.entry(self.array.bucket(at.bucket), at.slot as usize) };
-            if shared.give_back(&self.entries, entry) {
+            if shared.release(&self.entries, entry) {
                 memory = Memory::Entry(entry);
             }
-        } else if self.form.far {
+        } else if self.form.out_of_line {
             let entry = self.entry(at);
             let front = self.form.before as usize + 8 * self.form.wide_words as usize;
             // SAFETY: the slot still has its entry.
@@ -737,22 +737,22 @@ impl Memory {
         unsafe {
             match self {
                 Memory::None => {}
-                Memory::Cell(cell, bytes) => cells.give_back(cell, bytes),
+                Memory::Cell(cell, bytes) => cells.release(cell, bytes),
                 Memory::Entry(entry) => entries.free(entry),
             }
         }
     }
 }
 
-/// Writes the address of a far entry into a slot.
+/// Writes the address of an out-of-line entry into a slot.
 ///
 /// # Safety
 /// The slot has room for it, and no one else accesses it.
-pub(super) unsafe fn put_far(slot: *mut u8, entry: *mut EntryHeader) {
+pub(super) unsafe fn put_out_of_line(slot: *mut u8, entry: *mut EntryHeader) {
     let address = (entry.expose_provenance() as u64).to_le_bytes();
-    debug_assert!(address[FAR_BYTES as usize..] == [0, 0]);
+    debug_assert!(address[ENTRY_ADDRESS_BYTES as usize..] == [0, 0]);
     // SAFETY: the caller's promise.
-    unsafe { ptr::copy_nonoverlapping(address.as_ptr(), slot, FAR_BYTES as usize) };
+    unsafe { ptr::copy_nonoverlapping(address.as_ptr(), slot, ENTRY_ADDRESS_BYTES as usize) };
 }
 
 /// The home bucket of a hash.
@@ -793,7 +793,7 @@ impl Drop for ExactTable {
             // SAFETY: every default entry is current or in limbo, and is freed once.
             unsafe { self.entries.free(entry) };
         }
-        if self.form.far {
+        if self.form.out_of_line {
             // Large cells are allocations of their own, which the chunks do not free.
             let live: Vec<At> = self.array.live().collect();
             for at in live {

@@ -10,7 +10,7 @@ fn bits(width: u32, value: u128) -> Bits {
 }
 
 #[test]
-fn every_kind_comes_back() {
+fn every_kind_round_trips() {
     let shape = KeyShape::new(&[
         (9, MatchKind::Exact),
         (32, MatchKind::Lpm),
@@ -41,7 +41,7 @@ fn every_kind_comes_back() {
 }
 
 #[test]
-fn compact_prefixes_of_every_length_come_back() {
+fn compact_prefixes_of_every_length_round_trip() {
     for width in [1, 7, 8, 9, 32, 33, 64, 65, 128, 200, 300] {
         let shape = KeyShape::new(&[(3, MatchKind::Exact), (width, MatchKind::Lpm), (5, MatchKind::Exact)]);
         let form = CompactForm::new(&shape);
@@ -63,7 +63,7 @@ fn compact_prefixes_of_every_length_come_back() {
 }
 
 #[test]
-fn an_exact_value_stands_for_any_kind() {
+fn an_exact_value_is_accepted_for_any_match_kind() {
     let shape = KeyShape::new(&[(8, MatchKind::Lpm), (8, MatchKind::Range)]);
     let mut exact = vec![0; shape.packed_words()];
     let mut own = exact.clone();
@@ -75,7 +75,7 @@ fn an_exact_value_stands_for_any_kind() {
 }
 
 #[test]
-fn what_is_no_key_of_the_table_is_refused() {
+fn keys_of_another_layout_are_refused() {
     let shape = KeyShape::new(&[(8, MatchKind::Lpm)]);
     let mut packed = vec![0; shape.packed_words()];
     let lpm = |width, prefix_len| KeyMatch::Lpm { value: bits(width, 0), prefix_len };

@@ -47,7 +47,7 @@
 //! Threads: readers look up ([`super::walk`]); only the writer makes and changes nodes ([`super::trie`]).
 #![allow(unsafe_code)]
 
-use super::spare::{Dead, Spare};
+use super::allocator::{NodeAllocator, Unlinked};
 use super::word::{Prefix, STRIDE, Word};
 use abi::EntryHeader;
 use std::ptr;
@@ -189,8 +189,8 @@ impl<T: Word> Node<T> {
     }
 
     /// A new node without prefixes.
-    pub fn empty(spare: &mut Spare, value: T, depth: u32, base: *mut EntryHeader) -> *mut Node<T> {
-        let node = Self::allocate(spare, value.prefix(depth), depth, base, [1, 0, 0, 0], 1);
+    pub fn empty(allocator: &mut NodeAllocator, value: T, depth: u32, base: *mut EntryHeader) -> *mut Node<T> {
+        let node = Self::allocate(allocator, value.prefix(depth), depth, base, [1, 0, 0, 0], 1);
         // SAFETY: the node has one run.
         unsafe {
             Self::leaf(node, 0).store(ptr::null_mut(), Ordering::Relaxed);
@@ -203,11 +203,11 @@ impl<T: Word> Node<T> {
     ///
     /// # Safety
     /// The node is alive.
-    pub unsafe fn copy(spare: &mut Spare, node: *mut Node<T>, base: *mut EntryHeader) -> *mut Node<T> {
+    pub unsafe fn copy(allocator: &mut NodeAllocator, node: *mut Node<T>, base: *mut EntryHeader) -> *mut Node<T> {
         // SAFETY: the caller's promise; both nodes have as many runs.
         unsafe {
             let count = (*node).count();
-            let new = Self::allocate(spare, (*node).value, (*node).depth, base, (*node).starts(), count);
+            let new = Self::allocate(allocator, (*node).value, (*node).depth, base, (*node).starts(), count);
             copy_places(Self::leaf(node, 0), Self::leaf(new, 0), count);
             ptr::copy_nonoverlapping(Self::lens(node), Self::lens(new), count);
             new
@@ -220,7 +220,7 @@ impl<T: Word> Node<T> {
     /// # Safety
     /// The node is alive, and `starts` has one bit for each run of the new node.
     pub unsafe fn splice(
-        spare: &mut Spare,
+        allocator: &mut NodeAllocator,
         node: *mut Node<T>,
         starts: [u64; QUARTERS],
         head: usize,
@@ -232,7 +232,7 @@ impl<T: Word> Node<T> {
             let (count, added) = ((*node).count(), middle.leaves.len());
             let behind = count - tail;
             let new_count = head + added + behind;
-            let new = Self::allocate(spare, (*node).value, (*node).depth, (*node).base(), starts, new_count);
+            let new = Self::allocate(allocator, (*node).value, (*node).depth, (*node).base(), starts, new_count);
             debug_assert_eq!((*new).count(), new_count);
             let leaf = |run: usize| ptr::from_ref(Self::leaf(new, 0)).add(run);
             copy_places(Self::leaf(node, 0), leaf(0), head);
@@ -248,7 +248,7 @@ impl<T: Word> Node<T> {
 
     /// A node whose places and lengths are not written yet.
     fn allocate(
-        spare: &mut Spare,
+        allocator: &mut NodeAllocator,
         value: T,
         depth: u32,
         base: *mut EntryHeader,
@@ -263,7 +263,7 @@ impl<T: Word> Node<T> {
         });
         // SAFETY: the memory is aligned to 16 and larger than the node.
         unsafe {
-            let node = spare.take(Self::bytes(count)).cast::<Node<T>>();
+            let node = allocator.take(Self::bytes(count)).cast::<Node<T>>();
             node.write(Node { quarters, value, depth, leaves: [] });
             node
         }
@@ -320,9 +320,9 @@ impl<T: Word> Node<T> {
     ///
     /// # Safety
     /// `node` is alive and unlinked, and this is called once for it.
-    pub unsafe fn dead(node: *mut Node<T>) -> Dead {
+    pub unsafe fn unlinked(node: *mut Node<T>) -> Unlinked {
         // SAFETY: the caller's promise.
-        Dead::new(node, Self::bytes(unsafe { (*node).count() }))
+        Unlinked::new(node, Self::bytes(unsafe { (*node).count() }))
     }
 
     /// One step of a lookup: the best entry so far (the base, or `best` if the base is null), and the place of the
@@ -382,10 +382,14 @@ impl<T: Word> List<T> {
     }
 
     /// A new list of these prefixes, which are sorted by length, longest first.
-    pub fn make(spare: &mut Spare, base: *mut EntryHeader, items: &[(Prefix<T>, *mut EntryHeader)]) -> *mut List<T> {
+    pub fn make(
+        allocator: &mut NodeAllocator,
+        base: *mut EntryHeader,
+        items: &[(Prefix<T>, *mut EntryHeader)],
+    ) -> *mut List<T> {
         // SAFETY: the memory is aligned to 16; header and items lie inside.
         unsafe {
-            let list = spare.take(Self::bytes(items.len())).cast::<List<T>>();
+            let list = allocator.take(Self::bytes(items.len())).cast::<List<T>>();
             list.write(List { base: AtomicPtr::new(base), count: items.len() as u64, items: [] });
             for (i, (prefix, entry)) in items.iter().enumerate() {
                 list.add(1).cast::<Item<T>>().add(i).write(Item::new(*prefix, *entry));
@@ -413,9 +417,9 @@ impl<T: Word> List<T> {
     ///
     /// # Safety
     /// As [`Node::dead`].
-    pub unsafe fn dead(list: *mut List<T>) -> Dead {
+    pub unsafe fn unlinked(list: *mut List<T>) -> Unlinked {
         // SAFETY: the caller's promise.
-        Dead::new(list, Self::bytes(unsafe { (*list).count } as usize))
+        Unlinked::new(list, Self::bytes(unsafe { (*list).count } as usize))
     }
 
     /// The entry of the longest prefix that matches `key`; if none does, the base, or `best` if the base is null.

@@ -7,7 +7,7 @@ use super::MAX_WIDTH;
 use super::word::{Prefix, Word};
 use crate::key::KeyShape;
 use crate::map;
-use crate::sync::Apart;
+use crate::sync::CachePadded;
 use abi::table::KeyField;
 use base::entry::MatchKind;
 
@@ -16,7 +16,7 @@ use base::entry::MatchKind;
 pub(super) struct Plan {
     pub(super) prefix: KeyField,
     /// For each word of the exact fields, where it is copied from and to.
-    pub(super) exact: Vec<Apart<ExactWord>>,
+    pub(super) exact: Vec<CachePadded<ExactWord>>,
     /// Whether the key is only the prefix field, and that is as wide as the trie's words.
     pub(super) plain: bool,
     /// Bytes of a whole key.
@@ -48,7 +48,8 @@ impl Plan {
             let (first, to_first) = (from.offset as usize / 8, to.offset as usize / 8);
             let mask = u64::MAX >> (64 - 8 * from.bytes.min(8));
             let (shift, to_shift) = (from.offset % 8 * 8, to.offset % 8 * 8);
-            let word = move |i: usize| Apart(ExactWord { word: first + i, shift, mask, to: to_first + i, to_shift });
+            let word =
+                move |i: usize| CachePadded(ExactWord { word: first + i, shift, mask, to: to_first + i, to_shift });
             (0..from.bytes.div_ceil(8) as usize).map(word)
         };
         let exact = || rest().zip(&packed.fields).flat_map(words).collect();
@@ -83,7 +84,7 @@ impl Plan {
     #[inline(always)]
     pub(super) unsafe fn exact(&self, key: *const u8) -> [u64; 2] {
         let mut packed = [0u64; 2];
-        for Apart(field) in &self.exact {
+        for CachePadded(field) in &self.exact {
             // SAFETY: the field lies in the key, its copy in the 16 bytes that the plan was checked against.
             unsafe {
                 let word = key.cast::<u64>().add(field.word).read_unaligned();

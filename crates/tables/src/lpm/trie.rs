@@ -25,9 +25,9 @@
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
 
+use super::allocator::{NodeAllocator, Unlinked};
 use super::node::{FANOUT, List, Node, Place, Runs, TAG_ENTRY, TAG_LIST, TAG_NODE, TAG_SKIP};
 use super::node::{set_base, tag_of, tagged, untag};
-use super::spare::{Dead, Spare};
 use super::walk::prefetch;
 use super::word::{DIRECTORY_BITS, Prefix, STRIDE, Word};
 use abi::EntryHeader;
@@ -119,11 +119,11 @@ pub struct Trie<'a, T> {
     /// The directory, if the trie has one; the root's place is then unused.
     pub directory: Option<&'a mut Directory>,
     /// Unlinked memory.
-    pub dead: &'a mut Vec<Dead>,
+    pub unlinked: &'a mut Vec<Unlinked>,
     /// Scratch memory for new nodes.
     pub runs: &'a mut Runs,
     /// The allocator.
-    pub spare: &'a mut Spare,
+    pub allocator: &'a mut NodeAllocator,
     /// The type of the values.
     pub word: PhantomData<T>,
 }
@@ -207,22 +207,22 @@ impl<T: Word> Trie<'_, T> {
         let content = place.load(Ordering::Relaxed);
         match tag_of(content) {
             TAG_ENTRY => {
-                let list = List::make(self.spare, content.cast(), &[(prefix, entry)]);
+                let list = List::make(self.allocator, content.cast(), &[(prefix, entry)]);
                 place.store(tagged(list, TAG_LIST), Ordering::Release);
             }
             TAG_LIST => {
                 let list = untag::<List<T>>(content);
                 // SAFETY: the list is linked, so it is alive.
-                let (base, mut items) = unsafe { ((*list).base(), Few::read(list)) };
+                let (base, mut items) = unsafe { ((*list).base(), ShortList::read(list)) };
                 items.insert(prefix, entry);
                 let new = if items.len() <= LIST_MAX {
-                    tagged(List::make(self.spare, base, &items), TAG_LIST)
+                    tagged(List::make(self.allocator, base, &items), TAG_LIST)
                 } else {
                     self.node_of(&items, depth, base)
                 };
                 place.store(new, Ordering::Release);
                 // SAFETY: it was just unlinked.
-                self.dead.push(unsafe { List::dead(list) });
+                self.unlinked.push(unsafe { List::unlinked(list) });
             }
             _ => {
                 let node = untag::<Node<T>>(content);
@@ -236,7 +236,7 @@ impl<T: Word> Trie<'_, T> {
                 // copy of the old one below it that has the base of its new position.
                 let at = common.min(prefix.len - 1) / STRIDE * STRIDE;
                 // SAFETY: as above.
-                let copy = unsafe { Node::copy(self.spare, node, ptr::null_mut()) };
+                let copy = unsafe { Node::copy(self.allocator, node, ptr::null_mut()) };
                 let above = self.empty(prefix.value, at, base, depth);
                 let index = value.octet(at);
                 let below = tagged(copy, if node_depth == at + STRIDE { TAG_NODE } else { TAG_SKIP });
@@ -244,7 +244,7 @@ impl<T: Word> Trie<'_, T> {
                 self.insert_into(&above, prefix, entry);
                 place.store(above.into_inner(), Ordering::Release);
                 // SAFETY: it was just unlinked.
-                self.dead.push(unsafe { Node::dead(node) });
+                self.unlinked.push(unsafe { Node::unlinked(node) });
             }
         }
     }
@@ -267,7 +267,7 @@ impl<T: Word> Trie<'_, T> {
         if tag_of(leaf.load(Ordering::Relaxed)) != TAG_ENTRY {
             return self.insert_below(leaf, depth + STRIDE, prefix, entry);
         }
-        let list = List::make(self.spare, leaf.load(Ordering::Relaxed).cast(), &[(prefix, entry)]);
+        let list = List::make(self.allocator, leaf.load(Ordering::Relaxed).cast(), &[(prefix, entry)]);
         self.rewrite(place, index..index + 1, &mut |_, there| (tagged(list, TAG_LIST), there));
     }
 
@@ -306,16 +306,16 @@ impl<T: Word> Trie<'_, T> {
         if tag_of(content) == TAG_LIST {
             let list = untag::<List<T>>(content);
             // SAFETY: the list is linked, so it is alive.
-            let (base, mut items) = unsafe { ((*list).base(), Few::read(list)) };
+            let (base, mut items) = unsafe { ((*list).base(), ShortList::read(list)) };
             items.remove(prefix);
-            let gone = items.is_empty();
+            let is_removed = items.is_empty();
             place.store(
-                if gone { base.cast() } else { tagged(List::make(self.spare, base, &items), TAG_LIST) },
+                if is_removed { base.cast() } else { tagged(List::make(self.allocator, base, &items), TAG_LIST) },
                 Ordering::Release,
             );
             // SAFETY: it was just unlinked.
-            self.dead.push(unsafe { List::dead(list) });
-            return gone;
+            self.unlinked.push(unsafe { List::unlinked(list) });
+            return is_removed;
         }
         let node = untag::<Node<T>>(content);
         // SAFETY: the node is linked, so it is alive.
@@ -389,17 +389,17 @@ impl<T: Word> Trie<'_, T> {
                     new_starts.iter().map(|s| s.count_ones()).sum::<u32>() as usize,
                     head + middle.leaves.len() + count - tail
                 );
-                let new = Node::splice(self.spare, node, new_starts, head, middle, tail);
+                let new = Node::splice(self.allocator, node, new_starts, head, middle, tail);
                 place.store(tagged(new, tag_of(content)), Ordering::Release);
             }
-            self.dead.push(Node::dead(node));
+            self.unlinked.push(Node::unlinked(node));
             is_empty
         }
     }
 
     /// A place of depth `depth` with a new, empty node of depth `at`.
     fn empty(&mut self, value: T, at: u32, base: *mut EntryHeader, depth: u32) -> Place {
-        let node = Node::empty(self.spare, value, at, base);
+        let node = Node::empty(self.allocator, value, at, base);
         AtomicPtr::new(tagged(node, if at == depth { TAG_NODE } else { TAG_SKIP }))
     }
 
@@ -462,16 +462,16 @@ fn shorter<T: Word>(
 }
 
 /// A copy of a list's prefixes, longest first, with room for one more.
-struct Few<T> {
+struct ShortList<T> {
     items: [(Prefix<T>, *mut EntryHeader); LIST_MAX + 1],
     len: usize,
 }
 
-impl<T: Word> Few<T> {
+impl<T: Word> ShortList<T> {
     /// # Safety
     /// The list is alive.
-    unsafe fn read(list: *const List<T>) -> Few<T> {
-        let mut few = Few { items: [(Prefix { value: T::ZERO, len: 0 }, ptr::null_mut()); LIST_MAX + 1], len: 0 };
+    unsafe fn read(list: *const List<T>) -> ShortList<T> {
+        let mut few = ShortList { items: [(Prefix { value: T::ZERO, len: 0 }, ptr::null_mut()); LIST_MAX + 1], len: 0 };
         // SAFETY: the caller's promise.
         for (to, item) in few.items.iter_mut().zip(unsafe { List::items(list) }) {
             *to = item.get();
@@ -494,7 +494,7 @@ impl<T: Word> Few<T> {
     }
 }
 
-impl<T> Deref for Few<T> {
+impl<T> Deref for ShortList<T> {
     type Target = [(Prefix<T>, *mut EntryHeader)];
 
     fn deref(&self) -> &Self::Target {
@@ -503,16 +503,16 @@ impl<T> Deref for Few<T> {
 }
 
 /// Unlinks everything below a root for teardown and collects its memory in `dead`; the trie is then empty.
-pub fn clear<T: Word>(root: &Root, directory: Option<&mut Directory>, dead: &mut Vec<Dead>) {
+pub fn clear<T: Word>(root: &Root, directory: Option<&mut Directory>, unlinked: &mut Vec<Unlinked>) {
     root.default.store(ptr::null_mut(), Ordering::Release);
-    clear_place::<T>(&root.place, dead);
+    clear_place::<T>(&root.place, unlinked);
     if let Some(directory) = directory {
-        directory.places.iter().for_each(|place| clear_place::<T>(place, dead));
+        directory.places.iter().for_each(|place| clear_place::<T>(place, unlinked));
         directory.lens.fill(0);
     }
 }
 
-fn clear_place<T: Word>(place: &Place, dead: &mut Vec<Dead>) {
+fn clear_place<T: Word>(place: &Place, unlinked: &mut Vec<Unlinked>) {
     let content = place.load(Ordering::Relaxed);
     // Null places are not written: most of a directory's pages may never have been touched.
     if content.is_null() {
@@ -523,11 +523,11 @@ fn clear_place<T: Word>(place: &Place, dead: &mut Vec<Dead>) {
     unsafe {
         match tag_of(content) {
             TAG_ENTRY => {}
-            TAG_LIST => dead.push(List::<T>::dead(untag(content))),
+            TAG_LIST => unlinked.push(List::<T>::unlinked(untag(content))),
             _ => {
                 let node = untag::<Node<T>>(content);
-                (0..(*node).count()).for_each(|run| clear_place::<T>(Node::leaf(node, run), dead));
-                dead.push(Node::dead(node));
+                (0..(*node).count()).for_each(|run| clear_place::<T>(Node::leaf(node, run), unlinked));
+                unlinked.push(Node::unlinked(node));
             }
         }
     }

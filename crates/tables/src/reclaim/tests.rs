@@ -3,7 +3,7 @@
 use super::{Assumption, BACKLOG_MAX, BACKLOG_UNIT_BYTES, Domain, Limbo, Unacknowledged};
 
 #[test]
-fn without_online_workers_everything_is_past() {
+fn without_online_workers_every_epoch_is_past() {
     let domain = Domain::new(2);
     let worker = domain.register().expect("a slot is free");
     let epoch = domain.advance();
@@ -30,7 +30,7 @@ fn an_online_worker_holds_an_epoch_back_until_it_is_quiescent() {
 }
 
 #[test]
-fn slots_are_bounded_and_come_back() {
+fn slots_are_bounded_and_reused() {
     let domain = Domain::new(1);
     let worker = domain.register();
     assert!(worker.is_some());
@@ -40,7 +40,7 @@ fn slots_are_bounded_and_come_back() {
 }
 
 #[test]
-fn limbo_frees_in_order_and_only_what_is_past() {
+fn limbo_frees_in_order_after_the_grace_period() {
     let domain = Domain::new(1);
     let mut worker = domain.register().expect("a slot is free");
     worker.online();
@@ -62,8 +62,8 @@ fn a_refused_invalidation_is_acknowledged_by_the_next_quiescent_point() {
     let mut worker = domain.register_as(3).expect("a slot is free");
     worker.online();
     let mut assumption = Assumption::default();
-    assert_eq!(assumption.invalidate(&domain), Ok(()), "nobody was told");
-    assumption.tell(&domain);
+    assert_eq!(assumption.invalidate(&domain), Ok(()), "the assumption is not held");
+    assumption.hold(&domain);
     let generation = domain.generation();
     assert_eq!(assumption.invalidate(&domain), Err(Unacknowledged { worker: 3 }));
     assert_eq!(assumption.invalidate(&domain), Err(Unacknowledged { worker: 3 }));
@@ -74,7 +74,7 @@ fn a_refused_invalidation_is_acknowledged_by_the_next_quiescent_point() {
 }
 
 #[test]
-fn what_is_retired_counts_as_backlog_until_it_may_be_freed() {
+fn retired_memory_counts_as_backlog_until_it_may_be_freed() {
     let domain = Domain::new(1);
     let mut worker = domain.register().expect("a slot is free");
     worker.online();

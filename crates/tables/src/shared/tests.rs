@@ -9,7 +9,7 @@ use random::Random;
 use std::collections::HashMap;
 
 #[test]
-fn each_content_is_there_once() {
+fn equal_contents_are_shared() {
     let mut memory = EntryMemory::new(&[vec![], vec![9, 128], vec![300]], EntryParts::default());
     let mut shared = SharedEntries::default();
     let mut users: HashMap<ActionCall, (usize, u32)> = HashMap::new();
@@ -32,7 +32,7 @@ fn each_content_is_there_once() {
             let entry = shared.iter().find(|e| e.addr() == *address).expect("it has users");
             *count -= 1;
             let last = *count == 0;
-            assert_eq!(shared.give_back(&memory, entry), last);
+            assert_eq!(shared.release(&memory, entry), last);
             if last {
                 users.remove(&call);
                 // SAFETY: the entry has no users.
@@ -44,7 +44,7 @@ fn each_content_is_there_once() {
 }
 
 #[test]
-fn contents_that_are_not_noted_have_one_user_each() {
+fn unshared_contents_have_one_user_each() {
     let mut memory = EntryMemory::new(&[vec![64]], EntryParts::default());
     let mut shared = SharedEntries::at_most(2);
     let call = |n: u64| ActionCall { action: 0, args: vec![Bits::new(64, n.into())] };
@@ -53,8 +53,8 @@ fn contents_that_are_not_noted_have_one_user_each() {
     assert_eq!([1, 2].map(|n| take(&mut memory, n)), [a, b]);
     let [c, d] = [3, 3].map(|n| take(&mut memory, n));
     assert_ne!(c, d);
-    assert!(shared.give_back(&memory, c) && shared.give_back(&memory, d));
-    assert!(!shared.give_back(&memory, a) && shared.give_back(&memory, a));
+    assert!(shared.release(&memory, c) && shared.release(&memory, d));
+    assert!(!shared.release(&memory, a) && shared.release(&memory, a));
     // One content fits again.
     let [e, f] = [4, 4].map(|n| shared.take(&mut memory, Runs::Call(&call(n))));
     assert_eq!(e, f);

@@ -11,14 +11,14 @@
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// Words of the smallest filter.
-const LEAST: usize = 64;
+const WORDS_MIN: usize = 64;
 
 /// A blocked Bloom filter.
 pub(super) struct Filter {
     words: Box<[AtomicU32]>,
     /// Shift of a hash that gives the index of its word.
     shift: u32,
-    /// Insertions until the filter is worn; used by the writer only.
+    /// Insertions until the filter is saturated; used by the writer only.
     left: AtomicUsize,
 }
 
@@ -36,15 +36,15 @@ impl Filter {
 
     /// A filter with room for twice as many entries as `hashes`, which it contains.
     pub(super) fn new(hashes: &[u32]) -> Filter {
-        let room = (2 * hashes.len()).max(LEAST).next_power_of_two();
+        let room = (2 * hashes.len()).max(WORDS_MIN).next_power_of_two();
         let words = (0..room).map(|_| AtomicU32::new(0)).collect();
         let filter = Filter { words, shift: 32 - room.ilog2(), left: AtomicUsize::new(room) };
         hashes.iter().for_each(|hash| filter.add(*hash));
         filter
     }
 
-    /// Whether the filter is worn: it must be rebuilt before the next [`add`](Filter::add).
-    pub(super) fn is_worn(&self) -> bool {
+    /// Whether the filter is saturated: it must be rebuilt before the next [`add`](Filter::add).
+    pub(super) fn needs_rebuild(&self) -> bool {
         self.left.load(Ordering::Relaxed) == 0
     }
 

@@ -19,12 +19,12 @@ pub(super) struct Node {
 }
 
 /// An unlinked node.
-pub(super) struct Dead(*mut Node);
+pub(super) struct Unlinked(*mut Node);
 
 // SAFETY: the value owns the node.
-unsafe impl Send for Dead {}
+unsafe impl Send for Unlinked {}
 
-impl Dead {
+impl Unlinked {
     /// Size of the node in bytes.
     pub(super) fn bytes(&self) -> usize {
         // SAFETY: the value owns the node.
@@ -63,8 +63,8 @@ impl Node {
     }
 
     /// The node, to be freed when no reader can see it; it must be unlinked.
-    pub(super) fn dead(node: *mut Node) -> Dead {
-        Dead(node)
+    pub(super) fn unlinked(node: *mut Node) -> Unlinked {
+        Unlinked(node)
     }
 
     /// Word `i` of an entry's words.

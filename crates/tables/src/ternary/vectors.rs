@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn nibbles_are_those_with_bits_of_the_mask() {
+    fn nibbles_are_the_masked_ones() {
         let found: Vec<_> = nibbles(&[0x10, 0, 0xf000_0000_0000_000f]).map(|n| (n.word, n.shift)).collect();
         assert_eq!(found, [(0, 4), (2, 0), (2, 60)]);
     }

@@ -65,7 +65,7 @@ pub trait Draw {
     /// A random match for a key field.
     fn key(&mut self, width: u32, kind: MatchKind) -> KeyMatch;
     /// A value, often one that `key` matches.
-    fn near(&mut self, key: &KeyMatch, width: u32) -> Bits;
+    fn inline_entry(&mut self, key: &KeyMatch, width: u32) -> Bits;
 }
 
 impl Draw for Random {
@@ -112,7 +112,7 @@ impl Draw for Random {
         }
     }
 
-    fn near(&mut self, key: &KeyMatch, width: u32) -> Bits {
+    fn inline_entry(&mut self, key: &KeyMatch, width: u32) -> Bits {
         let any = self.bits(width);
         match (self.below(4), key) {
             (0, _) => any,

@@ -135,9 +135,10 @@ fn queues_have_depths_and_rates() {
     ask("set_all_egress_queue_rates", &[eight(1, 1 << 40)]);
     ask("set_egress_queue_rate", &[four(1, 2), eight(2, 0)]);
     assert!(ask("set_all_egress_queue_depths", &[four(1, 0)]).contains("a queue of no packets"));
-    assert!(ask("set_egress_queue_depth", &[four(1, -1), four(2, 5)]).contains("-1 is no port"));
+    assert!(ask("set_egress_queue_depth", &[four(1, -1), four(2, 5)]).contains("-1 is not a valid port"));
     assert!(
-        ask("set_egress_priority_queue_rate", &[four(1, 1), four(2, 256), eight(3, 5)]).contains("256 is no priority")
+        ask("set_egress_priority_queue_rate", &[four(1, 1), four(2, 256), eight(3, 5)])
+            .contains("256 is not a valid priority")
     );
     assert!(ask("set_egress_queue_depth", &[four(1, 1), four(2, -5)]).contains("-5 packets"));
     let records = switch.records.lock().unwrap().clone();

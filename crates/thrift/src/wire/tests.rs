@@ -105,7 +105,7 @@ fn a_message_longer_than_the_bound_is_refused() {
 #[test]
 fn answers_that_are_requests_are_refused() {
     let bytes = answer("bm_get_config", 1, Outcome::Result(Some(Value::text("{}")))).unwrap();
-    assert!(refusal(&bytes).contains("no request"));
+    assert!(refusal(&bytes).contains("is not a request"));
 }
 
 #[test]

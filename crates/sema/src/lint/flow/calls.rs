@@ -2,7 +2,7 @@
 
 use super::states::Changes;
 use super::walk::Walker;
-use super::{BAD, BodyId, CallSite, GOOD, SEEN, compose};
+use super::{BAD, BodyId, CallSite, GOOD, TESTED, compose};
 use crate::lint::places::{FramePlaces, Kind, Part, Ref};
 use crate::lint::visit::{self, Visitor};
 use crate::typed::*;
@@ -112,15 +112,15 @@ impl<'p> Walker<'_, 'p> {
         let Some(r) = self.places.resolve(&self.flow.layouts, object) else { return };
         let single = r.part == Part::Whole && object.ty.is_header();
         match builtin {
-            Builtin::IsValid => (r.start..r.start + r.len).for_each(|p| self.weaken(p, SEEN)),
+            Builtin::IsValid => (r.start..r.start + r.len).for_each(|p| self.weaken(p, TESTED)),
             Builtin::SetValid if single => {
                 self.set(r.start, GOOD);
-                self.alone_in_union(object, r.start);
+                self.invalidate_other_members(object, r.start);
             }
             Builtin::SetInvalid if single => self.set(r.start, BAD),
-            Builtin::SetValid => self.weaken(r.start, GOOD | SEEN),
-            Builtin::SetInvalid => self.weaken(r.start, BAD | SEEN),
-            Builtin::PushFront | Builtin::PopFront => self.weaken(r.start, SEEN),
+            Builtin::SetValid => self.weaken(r.start, GOOD | TESTED),
+            Builtin::SetInvalid => self.weaken(r.start, BAD | TESTED),
+            Builtin::PushFront | Builtin::PopFront => self.weaken(r.start, TESTED),
         }
     }
 
@@ -140,7 +140,7 @@ impl<'p> Walker<'_, 'p> {
                             for p in r.start..r.start + r.len {
                                 match self.places.kinds[p as usize] {
                                     Kind::Scalar => self.set(p, GOOD),
-                                    Kind::Header | Kind::Stack => self.set(p, GOOD | BAD | SEEN),
+                                    Kind::Header | Kind::Stack => self.set(p, GOOD | BAD | TESTED),
                                 }
                             }
                         }
@@ -208,7 +208,7 @@ impl<'p> Walker<'_, 'p> {
                 true => exit.iter().map(|(p, effect)| (*p, compose(*effect, self.state(*p)))).collect(),
                 false => self.results(places, params, args, &given, |p| super::lookup(exit, p), exit),
             };
-            self.note_exit(&at_exit);
+            self.record_exit(&at_exit);
         }
         if !summary.completes {
             self.dead = true;
@@ -220,7 +220,7 @@ impl<'p> Walker<'_, 'p> {
             }
             for (param, arg) in params.iter().zip(args) {
                 if let (Direction::Out | Direction::InOut, Some(e)) = (arg.direction, arg.value.expr()) {
-                    self.hand_back(places.of_local(param.local), e);
+                    self.copy_out(places.of_local(param.local), e);
                 }
             }
             return;
@@ -251,7 +251,7 @@ impl<'p> Walker<'_, 'p> {
     }
 
     /// Copies a parameter in the same frame out to the argument.
-    fn hand_back(&mut self, param: Ref, arg: &'p Expr) {
+    fn copy_out(&mut self, param: Ref, arg: &'p Expr) {
         match self.places.resolve(&self.flow.layouts, arg) {
             Some(r) if r.part == Part::Whole && r.len == param.len => {
                 (0..r.len).for_each(|i| self.set(r.start + i, self.state(param.start + i)));

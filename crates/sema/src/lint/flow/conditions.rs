@@ -2,7 +2,7 @@
 
 use super::states::Changes;
 use super::walk::Walker;
-use super::{BAD, GOOD, SEEN};
+use super::{BAD, GOOD, TESTED};
 use crate::lint::places::Part;
 use crate::typed::*;
 use crate::types::*;
@@ -23,11 +23,11 @@ pub(super) struct Facts {
 pub(super) enum Fact {
     Valid,
     Invalid,
-    Asked,
+    Tested,
 }
 
-fn asked(facts: &[(u32, Fact)]) -> impl Iterator<Item = (u32, Fact)> {
-    facts.iter().map(|(place, _)| (*place, Fact::Asked))
+fn tested(facts: &[(u32, Fact)]) -> impl Iterator<Item = (u32, Fact)> {
+    facts.iter().map(|(place, _)| (*place, Fact::Tested))
 }
 
 impl<'p> Walker<'_, 'p> {
@@ -35,25 +35,25 @@ impl<'p> Walker<'_, 'p> {
         for (place, fact) in facts {
             match fact {
                 Fact::Valid => {
-                    self.set(*place, GOOD | SEEN);
+                    self.set(*place, GOOD | TESTED);
                     for other in self.flow.implied_by(self.places, *place) {
-                        self.weaken(other, SEEN);
+                        self.weaken(other, TESTED);
                     }
                 }
-                Fact::Invalid => self.set(*place, BAD | SEEN),
-                Fact::Asked => self.weaken(*place, SEEN),
+                Fact::Invalid => self.set(*place, BAD | TESTED),
+                Fact::Tested => self.weaken(*place, TESTED),
             }
         }
     }
 
     /// Marks the headers whose validity was tested, where the result is used as a value.
-    pub fn ask(&mut self, facts: &Facts) {
+    pub fn mark_tested(&mut self, facts: &Facts) {
         for (place, _) in facts.yes.iter().chain(&facts.no) {
-            self.weaken(*place, SEEN);
+            self.weaken(*place, TESTED);
         }
         let valid = facts.yes.iter().filter(|(_, fact)| *fact == Fact::Valid);
         let others: Vec<u32> = valid.flat_map(|(place, _)| self.flow.implied_by(self.places, *place)).collect();
-        others.into_iter().for_each(|place| self.weaken(place, SEEN));
+        others.into_iter().for_each(|place| self.weaken(place, TESTED));
     }
 
     /// Analyses a condition and returns what it implies.
@@ -82,7 +82,7 @@ impl<'p> Walker<'_, 'p> {
                     true => ([left.yes, right.yes].concat(), left.no, right.no),
                     false => ([left.no, right.no].concat(), left.yes, right.yes),
                 };
-                let open: Vec<(u32, Fact)> = asked(&left_other).chain(asked(&right_other)).collect();
+                let open: Vec<(u32, Fact)> = tested(&left_other).chain(tested(&right_other)).collect();
                 let (yes, no) = if both { (certain, open) } else { (open, certain) };
                 Facts { yes, no, opaque, known: None }
             }
@@ -110,13 +110,13 @@ impl<'p> Walker<'_, 'p> {
                 Facts { yes: vec![(r.start, Fact::Valid)], no: vec![(r.start, Fact::Invalid)], ..Facts::default() }
             }
             (Part::Whole, _) => Facts {
-                yes: places.clone().map(|p| (p, Fact::Asked)).collect(),
+                yes: places.clone().map(|p| (p, Fact::Tested)).collect(),
                 no: places.map(|p| (p, Fact::Invalid)).collect(),
                 ..Facts::default()
             },
             _ => Facts {
-                yes: vec![(r.start, Fact::Asked)],
-                no: vec![(r.start, Fact::Asked)],
+                yes: vec![(r.start, Fact::Tested)],
+                no: vec![(r.start, Fact::Tested)],
                 opaque: true,
                 ..Facts::default()
             },

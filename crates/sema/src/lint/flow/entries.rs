@@ -12,7 +12,7 @@ use crate::types::*;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-pub(super) fn hand_down(flow: &mut Flow, functions: &[FunctionId]) {
+pub(super) fn propagate_to_callees(flow: &mut Flow, functions: &[FunctionId]) {
     let p = flow.program;
     if let Some(main) = p.main {
         package(flow, main);

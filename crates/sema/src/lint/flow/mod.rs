@@ -2,9 +2,9 @@
 //! initialised, whether a header is valid. `uninit` and `validity` turn it into warnings.
 //!
 //! **States.** The state of a place is an element of a powerset lattice: which of [`ENTRY`] (as at the entry of the
-//! body), [`BAD`] (uninitialised, or invalid) and [`GOOD`] hold on some path, and [`SEEN`] if `isValid()` has been
+//! body), [`BAD`] (uninitialised, or invalid) and [`GOOD`] hold on some path, and [`TESTED`] if `isValid()` has been
 //! tested on some path. The join is union, so a state with `BAD` and without `GOOD` is bad for certain, and a state
-//! with both is bad on some path. (A variable that is assigned under several conditions also gets `SEEN`: the
+//! with both is bad on some path. (A variable that is assigned under several conditions also gets `TESTED`: the
 //! conditions may be exhaustive.)
 //!
 //! **Summaries.** The analysis is interprocedural. Each body (action, function, control, parser) is analysed once with
@@ -43,12 +43,12 @@ pub(super) const BAD: u8 = 2;
 /// Initialised, or valid.
 pub(super) const GOOD: u8 = 4;
 /// Some path has tested whether the header is valid.
-pub(super) const SEEN: u8 = 8;
+pub(super) const TESTED: u8 = 8;
 
 /// The composition of transfer functions: the state after `effect` is applied to the state `before`.
 fn compose(effect: u8, before: u8) -> u8 {
     let kept = if effect & ENTRY != 0 { before & (ENTRY | BAD | GOOD) } else { 0 };
-    kept | (effect & (BAD | GOOD)) | ((effect | before) & SEEN)
+    kept | (effect & (BAD | GOOD)) | ((effect | before) & TESTED)
 }
 
 /// A unit of the analysis, with a body.
@@ -173,7 +173,7 @@ impl<'p> Flow<'p> {
         };
         let order = calls::function_order(program);
         flow.summarise(&order);
-        entries::hand_down(&mut flow, &order);
+        entries::propagate_to_callees(&mut flow, &order);
         flow
     }
 

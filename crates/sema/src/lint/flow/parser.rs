@@ -1,7 +1,7 @@
 //! Parsers: the summaries of the states, combined over the state graph.
 //!
 //! Each state is analysed as its own body. The states of places at the entry of each parser state are then the least
-//! fixed point over the graph, with one bit per place, member ([`ENTRY`], [`BAD`], [`GOOD`], [`SEEN`]) and parser
+//! fixed point over the graph, with one bit per place, member ([`ENTRY`], [`BAD`], [`GOOD`], [`TESTED`]) and parser
 //! state; 64 places are solved at a time, in reverse postorder, so that memory is linear in the number of states. What
 //! was recorded relative to the entry of a state then becomes relative to the entry of the parser.
 //!
@@ -11,14 +11,14 @@
 
 use super::states::Scratch;
 use super::walk::Walker;
-use super::{BAD, BodyId, ENTRY, Flow, GOOD, Implied, SEEN, Summary, compose};
+use super::{BAD, BodyId, ENTRY, Flow, GOOD, Implied, Summary, TESTED, compose};
 use crate::typed::*;
 use crate::types::*;
 
 /// Above this number of leaves, implied headers are not computed.
 const MAX_IMPLIED: u32 = 512;
 
-const MEMBERS: [u8; 4] = [ENTRY, BAD, GOOD, SEEN];
+const MEMBERS: [u8; 4] = [ENTRY, BAD, GOOD, TESTED];
 
 /// For each member of the lattice, one bit per place in a group of 64.
 type Bits = [u64; 4];
@@ -111,34 +111,34 @@ pub(super) fn summary(flow: &Flow, id: ParserId) -> (Summary, Option<(StructId, 
         result.calls.extend(states[*i].calls.iter().cloned());
     }
     // Queries for the entry of a state: (group, state, what to update), sorted by group.
-    let mut asks: Vec<(u32, usize, Ask)> = Vec::new();
+    let mut queries: Vec<(u32, usize, Query)> = Vec::new();
     let first = locals.uses.len();
     for (n, state) in uses.iter().enumerate() {
-        asks.push((result.uses[first + n].place / 64, *state, Ask::Use(first + n)));
+        queries.push((result.uses[first + n].place / 64, *state, Query::Use(first + n)));
     }
     let mut call = locals.calls.len();
     for i in &order {
         for site in &states[*i].calls {
             for (n, (_, place)) in site.states.iter().enumerate() {
-                asks.push((place / 64, *i, Ask::Call(call, n)));
+                queries.push((place / 64, *i, Query::Call(call, n)));
             }
             call += 1;
         }
     }
-    asks.sort_unstable_by_key(|a| a.0);
+    queries.sort_unstable_by_key(|a| a.0);
     let mut next = 0;
     for group in groups {
-        while asks.get(next).is_some_and(|a| a.0 < group) {
+        while queries.get(next).is_some_and(|a| a.0 < group) {
             next += 1; // no state changes these places
         }
         solver.solve(group);
-        while let Some((_, state, ask)) = asks.get(next).filter(|a| a.0 == group) {
-            let (slot, place) = match ask {
-                Ask::Use(n) => {
+        while let Some((_, state, query)) = queries.get(next).filter(|a| a.0 == group) {
+            let (slot, place) = match query {
+                Query::Use(n) => {
                     let u = &mut result.uses[*n];
                     (&mut u.state, u.place)
                 }
-                Ask::Call(c, n) => {
+                Query::Call(c, n) => {
                     let (state, place) = &mut result.calls[*c].states[*n];
                     (state, *place)
                 }
@@ -154,7 +154,7 @@ pub(super) fn summary(flow: &Flow, id: ParserId) -> (Summary, Option<(StructId, 
     (result, solver.implied())
 }
 
-enum Ask {
+enum Query {
     Use(usize),
     Call(usize, usize),
 }

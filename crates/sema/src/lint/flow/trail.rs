@@ -2,7 +2,7 @@
 
 use super::states::Changes;
 use super::walk::Walker;
-use super::{BAD, ENTRY, GOOD, SEEN, Summary};
+use super::{BAD, ENTRY, GOOD, Summary, TESTED};
 use crate::lint::places::Kind;
 
 impl Walker<'_, '_> {
@@ -68,7 +68,7 @@ impl Walker<'_, '_> {
     }
 
     /// Records that the body ends here by `exit`; `places` are those changed by the callee that exits.
-    pub fn note_exit(&mut self, places: &[(u32, u8)]) {
+    pub fn record_exit(&mut self, places: &[(u32, u8)]) {
         for (place, state) in places {
             let s = &mut *self.scratch;
             if !std::mem::replace(&mut s.has_changed[*place as usize], true) {
@@ -139,7 +139,7 @@ impl Walker<'_, '_> {
             // Assigned under two conditions, which may be exhaustive.
             const BOTH: u8 = BAD | GOOD;
             if before & BOTH == BOTH && state & BOTH == BOTH && self.places.kinds[place as usize] == Kind::Scalar {
-                state |= SEEN;
+                state |= TESTED;
             }
             self.set(place, state);
             i += count;

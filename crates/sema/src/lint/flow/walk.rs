@@ -5,7 +5,7 @@
 //! the walk.
 
 use super::states::{Changes, Scratch};
-use super::{BAD, BodyId, ENTRY, Flow, GOOD, How, SEEN, Summary, Use};
+use super::{BAD, BodyId, ENTRY, Flow, GOOD, How, Summary, TESTED, Use};
 use crate::lint::places::{FramePlaces, Kind, Part, Ref};
 use crate::typed::*;
 use crate::types::*;
@@ -181,7 +181,7 @@ impl<'a, 'p> Walker<'a, 'p> {
                 self.dead = true;
             }
             StmtKind::Exit => {
-                self.note_exit(&[]);
+                self.record_exit(&[]);
                 self.dead = true;
             }
         }
@@ -200,7 +200,7 @@ impl<'a, 'p> Walker<'a, 'p> {
         }
         for (place, state) in branches.iter_mut().flatten().flatten() {
             if self.places.kinds[*place as usize] != Kind::Scalar {
-                *state |= self.scratch.state[*place as usize] | SEEN;
+                *state |= self.scratch.state[*place as usize] | TESTED;
             }
         }
         self.join(branches);
@@ -219,21 +219,21 @@ impl<'a, 'p> Walker<'a, 'p> {
                     None => (r.start..r.start + r.len).for_each(|p| self.set(p, GOOD)),
                 }
                 if target.ty.is_header() {
-                    self.alone_in_union(target, r.start);
+                    self.invalidate_other_members(target, r.start);
                 }
             }
             Part::Field => self.note(r.start, How::FieldWrite, target.span),
             Part::Bits => self.set(r.start, GOOD),
             Part::Element if self.places.kinds[r.start as usize] == Kind::Scalar => self.set(r.start, GOOD),
             Part::Element => match target.ty {
-                Type::Header(_) | Type::HeaderUnion(_) => self.weaken(r.start, GOOD | SEEN),
+                Type::Header(_) | Type::HeaderUnion(_) => self.weaken(r.start, GOOD | TESTED),
                 _ => self.note(r.start, How::FieldWrite, target.span),
             },
         }
     }
 
     /// A member of a header union becomes valid: the others become invalid (P4_16, "Operations on header unions").
-    pub fn alone_in_union(&mut self, member: &Expr, place: u32) {
+    pub fn invalidate_other_members(&mut self, member: &Expr, place: u32) {
         if let ExprKind::Field(base, _) = &member.kind
             && matches!(base.ty, Type::HeaderUnion(_))
             && let Some(r) = self.places.resolve(&self.flow.layouts, base)
@@ -256,7 +256,7 @@ impl<'a, 'p> Walker<'a, 'p> {
                         // Already reported where it is read.
                         _ if to.len == 1 && self.places.kinds[to.start as usize] == Kind::Scalar => GOOD,
                         // The entry state of one place says nothing about another: unknown.
-                        s if s & ENTRY != 0 => GOOD | SEEN,
+                        s if s & ENTRY != 0 => GOOD | TESTED,
                         s => s,
                     };
                     self.set(to.start + i, state);
@@ -271,7 +271,7 @@ impl<'a, 'p> Walker<'a, 'p> {
     fn set_unknown(&mut self, to: Ref) {
         for place in to.start..to.start + to.len {
             let scalar = self.places.kinds[place as usize] == Kind::Scalar;
-            self.set(place, if scalar { GOOD } else { GOOD | SEEN });
+            self.set(place, if scalar { GOOD } else { GOOD | TESTED });
         }
     }
 
@@ -359,7 +359,7 @@ impl<'a, 'p> Walker<'a, 'p> {
             }
             ExprKind::Unary(UnaryOp::Not, _) | ExprKind::Binary(BinaryOp::And | BinaryOp::Or, ..) => {
                 let facts = self.condition(e);
-                self.ask(&facts);
+                self.mark_tested(&facts);
             }
             ExprKind::Unary(_, a) => self.rvalue(a),
             ExprKind::Binary(_, a, b) => {
@@ -384,7 +384,7 @@ impl<'a, 'p> Walker<'a, 'p> {
             ExprKind::Aggregate(elements) => elements.iter().for_each(|e| self.value(e)),
             ExprKind::Call(c) if matches!(c.callee, Callee::Builtin(Builtin::IsValid, _)) => {
                 let facts = self.condition(e);
-                self.ask(&facts);
+                self.mark_tested(&facts);
             }
             ExprKind::Call(c) | ExprKind::ApplyHit(c) | ExprKind::ApplyMiss(c) => self.call(c),
         }

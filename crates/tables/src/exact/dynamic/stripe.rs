@@ -94,7 +94,7 @@ pub(super) struct Content {
 }
 
 /// A lock that is held; dropping it releases the lock.
-pub(super) struct Held<'a>(&'a Stripe);
+pub(super) struct StripeGuard<'a>(&'a Stripe);
 
 impl Stripe {
     pub(super) fn new() -> Stripe {
@@ -103,7 +103,7 @@ impl Stripe {
 
     /// Takes the lock, waiting for it if necessary. Locks are held for some hundred nanoseconds; a holder that was
     /// preempted runs again when the waiters yield.
-    pub(super) fn lock(&self) -> Held<'_> {
+    pub(super) fn lock(&self) -> StripeGuard<'_> {
         let mut tries = 0;
         while self.held.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             tries += 1;
@@ -112,11 +112,11 @@ impl Stripe {
             }
             std::hint::spin_loop();
         }
-        Held(self)
+        StripeGuard(self)
     }
 }
 
-impl Deref for Held<'_> {
+impl Deref for StripeGuard<'_> {
     type Target = Content;
 
     fn deref(&self) -> &Content {
@@ -125,14 +125,14 @@ impl Deref for Held<'_> {
     }
 }
 
-impl DerefMut for Held<'_> {
+impl DerefMut for StripeGuard<'_> {
     fn deref_mut(&mut self) -> &mut Content {
         // SAFETY: the lock is held, by this value alone.
         unsafe { &mut *self.0.content.get() }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for StripeGuard<'_> {
     fn drop(&mut self) {
         self.0.held.store(0, Ordering::Release);
     }

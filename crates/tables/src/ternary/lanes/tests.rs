@@ -5,7 +5,7 @@ use crate::ternary::filter::Filter;
 use random::Random;
 
 #[test]
-fn every_way_to_hash_gives_the_same() {
+fn all_hash_implementations_agree() {
     let mut random = Random::new(1);
     for words in 1..6 {
         let hasher = Hasher::new(words);
@@ -42,19 +42,19 @@ fn every_way_to_hash_gives_the_same() {
 }
 
 #[test]
-fn few_others_pass_a_full_filter() {
+fn a_full_filter_has_few_false_positives() {
     let mut random = Random::new(2);
     let there: Vec<u32> = (0..1000).map(|_| random.next_u64() as u32).collect();
     let filter = Filter::new(&there);
     // The filter has 2048 words, so this wears it.
     (0..1048).for_each(|_| filter.add(random.next_u64() as u32));
-    assert!(filter.is_worn() && there.iter().all(|hash| filter.test(*hash)));
+    assert!(filter.needs_rebuild() && there.iter().all(|hash| filter.test(*hash)));
     let passed = (0..100_000).filter(|_| filter.test(random.next_u64() as u32)).count();
     assert!(passed < 2000, "{passed} of 100,000");
 }
 
 #[test]
-fn every_way_to_compare_gives_the_same() {
+fn all_comparison_implementations_agree() {
     let mut random = Random::new(3);
     for _ in 0..500 {
         let words: Vec<usize> = (0..4).filter(|_| random.below(2) == 0).collect();

@@ -81,7 +81,7 @@ fn the_wheel_agrees_with_a_list() {
 }
 
 #[test]
-fn an_entry_is_looked_at_once_or_twice_in_its_time() {
+fn a_timer_is_checked_once_or_twice_per_timeout() {
     for ahead in [1, 100, CHUNK - 1, CHUNK, 1000, CHUNK * (CHUNKS - 1)] {
         let mut wheel = Wheel::new(1);
         wheel.advance(1000);

@@ -1,7 +1,7 @@
 //! Plain translations of frames that the frame cache does not know, without a run of the parser.
 //!
 //! ```text
-//! frame ─▶ shape (flowcache::trace::Shape) ─▶ the words that tables match ─▶ plain translation ─▶ verdict
+//! frame ─▶ shape (flowcache::trace::shape::Shape) ─▶ the words that tables match ─▶ plain translation ─▶ verdict
 //! ```
 //!
 //! Most frames of a port have one of a few sequences of headers. A *shape* gives the words of the record that lookups
@@ -20,7 +20,7 @@ use abi::packet::BATCH_MAX;
 use flowcache::cache::{Cache, Frame, NONE};
 use flowcache::path::Rewrite;
 use flowcache::run::Prepared;
-use flowcache::trace::Shape;
+use flowcache::trace::shape::Shape;
 
 /// Maximum number of shapes: many for each port of a usual bridge. Of more, the least used ones are evicted.
 const LIMIT: usize = 512;

@@ -1,7 +1,7 @@
 //! Plain translations of frames that the frame cache does not know, without a run of the parser.
 //!
 //! ```text
-//! frame ─▶ shape (flowcache::trace::Shape) ─▶ the words that tables match ─▶ plain translation ─▶ verdict
+//! frame ─▶ shape (flowcache::trace::shape::Shape) ─▶ the words that tables match ─▶ plain translation ─▶ verdict
 //! ```
 //!
 //! Most frames of a port have one of a few sequences of headers. A *shape* gives the words of the record that lookups
@@ -20,7 +20,7 @@ use abi::packet::BATCH_MAX;
 use flowcache::cache::{Cache, Frame, NONE};
 use flowcache::path::Rewrite;
 use flowcache::run::Prepared;
-use flowcache::trace::Shape;
+use flowcache::trace::shape::Shape;
 
 /// Maximum number of shapes: many for each port of a usual bridge. Of more, the least used ones are evicted.
 const LIMIT: usize = 512;
@@ -30,6 +30,10 @@ const INTERVAL: (u32, u32) = (8, 4096);
 const WINDOW: u32 = 1024;
 /// How long shapes rest if less than half of the frames are decided by them, in microseconds.
 const REST_US: (u64, u64) = (10_000, 1_280_000);
+
+/// Decides about a frame. It gets the record, of which the words that tables match are valid, a hash of these, and the
+/// length of the frame.
+type Decide<'a> = &'a mut dyn FnMut(&mut [u64], u64, u32) -> Option<Verdict>;
 
 /// The shapes of a worker.
 pub(crate) struct Shapes {
@@ -101,15 +105,8 @@ impl Shapes {
         self.followed = (generation, count);
     }
 
-    /// Decides about frames without a verdict that have a shape. `decide` gets the record, of which the words that
-    /// tables match are valid, a hash of these, and the length of the frame.
-    pub(crate) fn decide(
-        &mut self,
-        frames: &mut [Received<'_>],
-        port: u32,
-        now_us: u64,
-        decide: &mut dyn FnMut(&mut [u64], u64, u32) -> Option<Verdict>,
-    ) {
+    /// Decides about frames without a verdict that have a shape.
+    pub(crate) fn decide(&mut self, frames: &mut [Received<'_>], port: u32, now_us: u64, decide: Decide<'_>) {
         let (mut unknown, mut count) = ([0u8; BATCH_MAX], 0);
         for (i, received) in frames.iter().enumerate() {
             unknown[count % BATCH_MAX] = i as u8;

@@ -430,49 +430,49 @@ fn insert(table: &mut Table, new: &TableEntry) -> Result<(), StateError> {
 const CHANGES: [Change; 9] = [
     Change {
         what: "an entry",
-        wanted: Wanted { entries_max: Some(100), answers: true, prefilter: false },
+        wanted: Wanted { entries_max: Some(100), results: true, prefilter: false },
         make: |table| insert(table, &prefix(50, 2)),
         waits: true,
     },
     Change {
         what: "another action of an entry",
-        wanted: Wanted { entries_max: Some(100), answers: false, prefilter: false },
+        wanted: Wanted { entries_max: Some(100), results: false, prefilter: false },
         make: |table| table.modify(&prefix(1, 3), Runs::Call(call_of(&prefix(1, 3)))).map(drop),
         waits: true,
     },
     Change {
         what: "an entry that goes",
-        wanted: Wanted { entries_max: Some(100), answers: false, prefilter: false },
+        wanted: Wanted { entries_max: Some(100), results: false, prefilter: false },
         make: |table| table.delete(&prefix(1, 2).key, 0).map(drop),
         waits: true,
     },
     Change {
         what: "a new content",
-        wanted: Wanted { entries_max: Some(10), answers: true, prefilter: false },
+        wanted: Wanted { entries_max: Some(10), results: true, prefilter: false },
         make: |table| insert(table, &prefix(50, 7)),
         waits: true,
     },
     Change {
         what: "a new content of an entry",
-        wanted: Wanted { entries_max: Some(10), answers: true, prefilter: false },
+        wanted: Wanted { entries_max: Some(10), results: true, prefilter: false },
         make: |table| table.modify(&prefix(1, 7), Runs::Call(call_of(&prefix(1, 7)))).map(drop),
         waits: true,
     },
     Change {
         what: "a known content",
-        wanted: Wanted { entries_max: Some(10), answers: true, prefilter: false },
+        wanted: Wanted { entries_max: Some(10), results: true, prefilter: false },
         make: |table| insert(table, &prefix(50, 2)),
         waits: false,
     },
     Change {
         what: "a content without a held assumption",
-        wanted: Wanted { entries_max: Some(10), answers: false, prefilter: false },
+        wanted: Wanted { entries_max: Some(10), results: false, prefilter: false },
         make: |table| insert(table, &prefix(50, 7)),
         waits: false,
     },
     Change {
         what: "an entry that is there already",
-        wanted: Wanted { entries_max: Some(100), answers: true, prefilter: false },
+        wanted: Wanted { entries_max: Some(100), results: true, prefilter: false },
         make: |table| match insert(table, &prefix(1, 2)) {
             Err(StateError::Exists) => Ok(()),
             other => panic!("{other:?}"),
@@ -481,7 +481,7 @@ const CHANGES: [Change; 9] = [
     },
     Change {
         what: "the default action",
-        wanted: Wanted { entries_max: Some(0), answers: false, prefilter: false },
+        wanted: Wanted { entries_max: Some(0), results: false, prefilter: false },
         make: |table| table.set_default(Runs::Call(&call(3, 0))),
         waits: true,
     },
@@ -493,7 +493,7 @@ fn with_held_assumptions(change: &Change, domain: &Arc<Domain>) -> Table {
     (0..40).for_each(|i| insert(&mut table, &prefix(i, 1 + i % 3)).expect("there is room"));
     let shape = table.shape(Some(change.wanted));
     assert_eq!(shape.rules.is_some(), change.wanted.entries_max > Some(40), "{}", change.what);
-    assert_eq!(shape.answers.is_some(), change.wanted.answers, "{}", change.what);
+    assert_eq!(shape.results.is_some(), change.wanted.results, "{}", change.what);
     table
 }
 
@@ -530,7 +530,7 @@ fn prefilters_pass_what_lookups_find() {
         entry(vec![key], 1, value, 0)
     };
     (0..50).for_each(|i| insert(&mut table, &rule(10 << 24 | i)).expect("there is room"));
-    let shape = table.shape(Some(Wanted { entries_max: None, answers: false, prefilter: true }));
+    let shape = table.shape(Some(Wanted { entries_max: None, results: false, prefilter: true }));
     let prefilter = shape.prefilter.expect("its first byte tells");
     let binding = table.binding();
     let probe = Probe(binding.handle, binding.lookup, binding.lookup_batch);

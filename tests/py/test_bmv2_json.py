@@ -70,7 +70,7 @@ def test_wrong_json_is_refused_with_its_path(messages, daemon):  # noqa: F811
     for found, put, said in [
         (b'"ternary"', b'"regex"', "pipelines[0].tables[0].key[0].match_type"),
         (b'"csum16"', b'"sha1"', "calculations[0].algo"),
-        (b'"checksums"', b'"checksums": [', "no JSON"),
+        (b'"checksums"', b'"checksums": [', "is not JSON"),
     ]:
         with pytest.raises(grpc.RpcError) as failure:
             controller.set_config(VERIFY_AND_COMMIT, PROGRAM.read_bytes().replace(found, put, 1))

@@ -533,14 +533,14 @@ mod tests {
             (r#"{"a": {"b": 1}, "c"#, "", "cut off"),
             (r#"{"a": {"b": 1}, "c""#, "c", "cut off"),
             ("", "", "cut off"),
-            (r#"{"a": [true, nul]}"#, "a[1]", "no JSON"),
-            ("{\"a\": [1,\n 2,\n NaN]}", "a[2]", "no JSON"),
+            (r#"{"a": [true, nul]}"#, "a[1]", "not JSON"),
+            ("{\"a\": [1,\n 2,\n NaN]}", "a[2]", "not JSON"),
             (r#"{"a": {"b": [1e999]}}"#, "a.b[0]", "out of range"),
-            (r#"{"a": [{}, {"id" 3}]}"#, "a[1].id", "no JSON"),
+            (r#"{"a": [{}, {"id" 3}]}"#, "a[1].id", "not JSON"),
             (r#"{"a": [{}, {"id": 3, "name": "x", "id": 4}]}"#, "a[1].id", "duplicate attribute"),
-            (r#"{"a b": {"": [01]}}"#, r#"["a b"][""][0]"#, "no JSON"),
-            (r#"{"a": 1} x"#, "", "no JSON"),
-            ("[\"\u{1}\"]", "[0]", "no JSON"),
+            (r#"{"a b": {"": [01]}}"#, r#"["a b"][""][0]"#, "not JSON"),
+            (r#"{"a": 1} x"#, "", "not JSON"),
+            ("[\"\u{1}\"]", "[0]", "not JSON"),
         ] {
             let fault = parse(text).unwrap_err();
             assert_eq!(fault.path, path, "{text}: {}", fault.message);

@@ -1,5 +1,5 @@
 //! Compiles the C references for speed, as their author would: with clang if it is installed, and `-O3 -march=native`,
-//! whatever the profile of the Rust code. Also records the commit of the sources, since the program may run elsewhere,
+//! regardless of the profile of the Rust code. Also records the commit of the sources, since the program may run elsewhere,
 //! and later.
 
 use std::path::Path;

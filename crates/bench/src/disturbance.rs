@@ -37,17 +37,17 @@ const ADMITTED: [u32; 3] = [0x0a00_0001, 12345, 80];
 /// The ports of harmless and of hostile packets.
 const PORTS: [u16; 2] = [1, 3];
 
-/// Least part of the throughput under attack.
+/// Least part of the throughput under attack: a requirement of the project, by which the row is judged.
 const THROUGHPUT_UNDER_ATTACK_MIN: f64 = 0.95;
 /// Numbers of sources and destinations of the megaflows that are revalidated; a megaflow for each pair.
 const PAIRS: [u32; 2] = [500, 400];
 /// Most milliseconds that a revalidation may take, and that a packet may wait because of it.
 const REVALIDATION_MS: (f64, f64) = (500.0, 1.0);
-/// Flow mods of a round, the least rate per second, and the least part of the throughput meanwhile.
+/// Flow mods of a round; the least rate per second and the least part of the throughput meanwhile, both requirements.
 const FLOW_MODS: u32 = 200_000;
 const FLOW_MODS_RATE: f64 = 100_000.0;
 const THROUGHPUT_DURING_CHANGES_MIN: f64 = 0.9;
-/// Time limit for a revalidation.
+/// Time limit for a revalidation: a hundred times what it may take.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// An attack.

@@ -157,7 +157,7 @@ pub const WORKS: &[Work] = &[
         plain: Some(1.0),
         batched: None,
     },
-    // Numbers of rules, next hops and keys below and above the limits of what code holds as constants.
+    // Numbers of rules, next hops and keys below and above the limits up to which code holds them as constants.
     Work {
         name: "l2l3acl-1k-2000r",
         title: "l2l3acl, 1k entries, 2,000 rules, 64 flows",

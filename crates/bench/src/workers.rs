@@ -16,7 +16,8 @@ use datapath::timing::ticks;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Packets of a turn, untimed and timed: tens of milliseconds.
+/// Packets of a turn, untimed and timed: tens of milliseconds, a hundred times the time that threads need to start
+/// together. Shorter turns of two workers overlapped only in part.
 const WARM_MIN: usize = 250_000;
 const COUNT_MIN: usize = 2_000_000;
 

@@ -6,7 +6,7 @@
 //!
 //! Most frames of a port have one of a few sequences of headers. A *shape* gives the words of the record that lookups
 //! read, by a few loads from such a frame. A packet that need not get a megaflow, and that its flows drop or send
-//! unchanged, so costs little more than its lookups: a third of what parser, record and engine cost together. This is
+//! unchanged, so costs little more than its lookups: neither parser nor record nor engine is needed. This is
 //! what hostile packets cost, of which no cache knows anything ("tuple space explosion").
 //!
 //! Shapes are made for the words that flows of any table have matched on ([`crate::classifier::Classifier::words`]),
@@ -22,7 +22,8 @@ use flowcache::path::Rewrite;
 use flowcache::run::Prepared;
 use flowcache::trace::shape::Shape;
 
-/// Maximum number of shapes: many for each port of a usual bridge. Of more, the least used ones are evicted.
+/// Maximum number of shapes, chosen: a shape stands for a sequence of headers, of which a port has few. Of more, the
+/// least used ones are evicted, and their packets take the parser.
 const LIMIT: usize = 512;
 /// One in so many packets that take the parser gets a shape, at first and if shapes cannot be made or are of no use.
 const INTERVAL: (u32, u32) = (8, 4096);

@@ -37,7 +37,8 @@ const UNCLEAR: &[&str] = &[
     syntax::codes::TOO_MANY_ERRORS,
 ];
 
-/// Errors about something that does not exist, or that does not fit a declaration elsewhere that may be incomplete.
+/// Errors about an undeclared name, or about a use that conflicts with a declaration. After a syntax error the
+/// declaration may be missing or incomplete.
 const OF_WHAT_IS_MISSING: &[&str] = &[
     sema::codes::NO_SUCH_STATE,
     sema::codes::NO_SUCH_MATCH_KIND,

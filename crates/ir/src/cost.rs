@@ -1,4 +1,4 @@
-//! The cost model of operations, and the bound of what a packet may spend in loops.
+//! The cost model of operations, and the limit on the cost of the loop iterations that a packet runs.
 //!
 //! The unit is a *step*: about half a nanosecond, the time of one operation on a 64-bit word. [`steps`] is the only
 //! cost function; the size limit of programs ([`crate::Builder::set_budget`]) and the bound of loops use it. It depends
@@ -292,7 +292,7 @@ impl<'a> Loops<'a> {
         component.iter().copied().min_by_key(order).expect("a component has blocks")
     }
 
-    /// The cost of what an inner loop may execute before its head: 0, unless an edge enters it elsewhere (an
+    /// The cost of what an inner loop may execute before its head: 0, unless an edge enters it at another block (an
     /// irreducible loop).
     fn outside_head(&self, component: &[BlockId]) -> u64 {
         let head = self.head(component);

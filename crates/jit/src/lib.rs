@@ -169,7 +169,7 @@ pub enum Strategy {
     /// One packet after the other.
     RunToCompletion,
     /// Phases: all packets go up to a table with a key, then the table is looked up for all of them, as far as order
-    /// and size allow (see `stage/plan.rs`). Elsewhere the cells of registers are prefetched (`prefetch_pass.rs`).
+    /// and size allow (see `stage/plan.rs`). Otherwise the cells of registers are prefetched (`prefetch_pass.rs`).
     Staged,
     /// As `Staged`, but only for tables and registers that are too large for the caches; see [`CACHED_BYTES_MAX`],
     /// [`CUT_BYTES_MIN`] and [`PREFETCHED_BYTES_MIN`].

@@ -8,7 +8,7 @@
 //! - Unreachable blocks leave the layout.
 //!
 //! Needs: a well-formed function. Guarantees: every block in the layout is reachable; no edge leads to a block that
-//! only jumps, unless its parameters are used elsewhere or it is part of an endless loop.
+//! only jumps, unless its parameters are used in other blocks or it is part of an endless loop.
 //!
 //! ```text
 //! v1 = const.i1 1

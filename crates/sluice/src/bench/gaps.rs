@@ -26,8 +26,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 /// Gaps between polls that are longer, in seconds, are pauses: longer than a worker takes for a burst of each of several
-/// ports. Reading the kernel's counts takes some 20 µs of the worker's time, which its ports share, so it is not done
-/// for each burst.
+/// ports. Reading the kernel's counts can take longer than a burst, and its time counts towards the port's share of the
+/// worker; so it is not done for each burst.
 pub const PAUSE_S: f64 = 100e-6;
 
 /// How long cold caches are assumed to last, in seconds: twice the time to fill a cache of a megabyte from memory.

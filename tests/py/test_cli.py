@@ -358,7 +358,7 @@ def test_a_packet_of_a_trace_may_have_0x_colons_and_lines():
     wanted = trace("020000000101020000000002 0800 00")
     for text in ["0x020000000101020000000002080000", "02:00:00:00:01:01 02:00:00:00:00:02\n0x0800\n00\n"]:
         assert trace(text) == wanted
-    assert "'g', which is no hexadecimal digit" in trace("0x02g0", code=2)[1]
+    assert "'g', which is not a hexadecimal digit" in trace("0x02g0", code=2)[1]
     assert "--packet has `0x020`, which is not whole bytes" in trace("0x020", code=2)[1]
 
 

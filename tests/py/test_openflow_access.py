@@ -99,7 +99,7 @@ sys.stdin.read()
 
 
 def test_a_stopped_thread_is_named(daemon, tmp_path):
-    """A thread that accepts is stopped for a time: the log names it, and that it goes on."""
+    """A thread that accepts is stopped for a time: the log names it, and says that it has recovered."""
     switch, _ = started(daemon, tmp_path, "--controller", "ptcp:0:127.0.0.1")
 
     def listening():
@@ -120,7 +120,7 @@ def test_a_stopped_thread_is_named(daemon, tmp_path):
     finally:
         stopper.kill()
         stopper.communicate()
-    until(lambda: re.search(r"openflow-listen ptcp:\S+ goes on", told(switch)), "it goes on")
+    until(lambda: re.search(r"openflow-listen ptcp:\S+ has recovered", told(switch)), "it recovers")
 
 
 def test_a_switch_that_dials_nobody_ends_at_once(daemon, tmp_path):

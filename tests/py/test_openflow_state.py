@@ -145,7 +145,7 @@ def test_everything_is_there_again_after_the_switch_was_killed(bridge):
         # The second time it is read from what the first start has left.
         bridge.again()
         assert re.search(r"21 flows, 3 groups, 2 meters and 0 programs back", bridge.daemon.output), bridge.daemon.output
-        assert "not in force" not in bridge.daemon.output
+        assert "not applied" not in bridge.daemon.output
         assert bridge.dump() == before
     # Also from a copy of the directory that was made as text.
     bridge.kill()
@@ -265,7 +265,7 @@ def test_a_state_of_something_else_is_refused(tmp_path):
     assert without != protocols
     (tmp_path / "more.p4").write_text(without)
     text = run(str(SLUICE), "run", *bridge.args, "--grpc", "none", code=2)
-    assert "does not fit what" in text and "--forget begins anew" in text, text
+    assert "does not fit what" in text and "--forget starts empty" in text, text
     (tmp_path / "more.p4").write_text(protocols)
     bridge.start()
     shown = bridge.ofctl("dump-flows")

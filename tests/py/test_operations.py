@@ -65,7 +65,7 @@ def test_another_program_keeps_what_diff_says(switch, changed):
     assert (switch.entries("ipv4_lpm"), switch.entries("nexthop")) == before
     switch.sluice("load", ROUTER, "--fresh")
     assert switch.entries("ipv4_lpm") == []
-    assert "is not loaded: 0 is no device id" in switch.sluice("load", ROUTER, "--device-id", "0", code=1)
+    assert "is not loaded: 0 is not a device id" in switch.sluice("load", ROUTER, "--device-id", "0", code=1)
 
 
 def test_metrics_count_entries_calls_and_changes(switch):

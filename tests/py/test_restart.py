@@ -200,7 +200,7 @@ def test_another_program_takes_over_what_fits(messages, tmp_path, start):
     run = [str(SLUICE), "run", str(program), "--state", state, "--grpc", "none", "-i", "1@memory"]
     refused = subprocess.run(run, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert refused.returncode == 2
-    assert "ipv4_lpm" in refused.stderr and "--forget begins anew" in refused.stderr
+    assert "ipv4_lpm" in refused.stderr and "--forget starts empty" in refused.stderr
     fifth = start(str(program), "-i", "1@memory", "--state", state, "--forget")
     assert "entities back" not in fifth.output
 

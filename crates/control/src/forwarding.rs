@@ -363,7 +363,9 @@ impl Forwarding {
             Some((earlier, keep)) => self.target.replace(earlier, &self.built, keep),
             None => self.target.activate(&self.built),
         };
-        done.map_err(|e| Error::unavailable(format!("the switch cannot run it now, what ran before goes on: {e}")))?;
+        done.map_err(|e| {
+            Error::unavailable(format!("the switch cannot run it now, the previous program still runs: {e}"))
+        })?;
         self.packets_update_registers = datapath::updates_registers(&self.schema.program);
         // Groups written before it ran were published for the link states of that time.
         self.follow_links();

@@ -96,7 +96,7 @@ pub enum SwitchError {
     #[error("there is a device {0} already")]
     DeviceExists(u64),
     /// 0 is not a valid device id.
-    #[error("0 is no device id: P4Runtime takes it for the server itself")]
+    #[error("0 is not a device id: P4Runtime takes it for the server itself")]
     NoDeviceId,
     /// The device still has ports or links.
     #[error("device {id} still has {}; bind ports to another device and unchain links first", .has.join(", "))]

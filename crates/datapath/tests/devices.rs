@@ -309,7 +309,7 @@ fn what_cannot_be_done_is_refused_and_says_why() {
     switch.add_device(2).unwrap();
     let _ports = [bed.port(1, 1), bed.port(2, 2)];
     assert_eq!(says(switch.add_device(2)), "there is a device 2 already");
-    assert_eq!(says(switch.add_device(0)), "0 is no device id: P4Runtime takes it for the server itself");
+    assert_eq!(says(switch.add_device(0)), "0 is not a device id: P4Runtime takes it for the server itself");
     assert_eq!(says(switch.bind(9, 2)), "there is no port 9");
     assert_eq!(says(switch.bind(1, 9)), "there is no device 9; there are devices 1, 2");
     assert_eq!(says(switch.bind(2, 2)), "port 2 is bound to device 2 already");

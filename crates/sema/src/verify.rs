@@ -389,6 +389,6 @@ impl<'p> Verifier<'p> {
             _ => false,
         };
         let ty = self.p.types.display(ty).to_string();
-        self.that(ok, || format!("{value:?} is no value of `{ty}`"));
+        self.that(ok, || format!("{value:?} is not a value of `{ty}`"));
     }
 }

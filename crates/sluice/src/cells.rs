@@ -193,7 +193,7 @@ fn index_of(text: &str, array: &Array<'_>) -> Result<Option<pb::Index>, String> 
     if text == "all" {
         return Ok(None);
     }
-    let index = text.parse().map_err(|_| format!("`{text}` is no index: a number, or `all`"))?;
+    let index = text.parse().map_err(|_| format!("`{text}` is not an index: a number, or `all`"))?;
     match (0..array.size).contains(&index) {
         true => Ok(Some(pb::Index { index })),
         false => Err(format!("`{}` has {} cells, so there is no cell {index}", array.name, array.size)),

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// not.
 const TURN_MAX: Duration = Duration::from_secs(2);
 /// The unit of the pause between two attempts to become primary; a process waits 1 to 8 of them.
-const AGAIN: Duration = Duration::from_millis(3);
+const RETRY_PAUSE: Duration = Duration::from_millis(3);
 
 /// The most updates in one batch, as limited by the switch.
 pub const UPDATES_MAX: usize = control::control::UPDATES_MAX;
@@ -82,14 +82,14 @@ impl WriterArgs {
         if let Some(id) = self.election_id {
             return client.become_primary(self.device_id, id.into()).map_err(claim_refused);
         }
-        let (begin, mut pause) = (Instant::now(), AGAIN);
+        let (begin, mut pause) = (Instant::now(), RETRY_PAUSE);
         loop {
             match client.become_primary_if_free(self.device_id) {
                 Err(ClientError::NotPrimary(_)) if begin.elapsed() < TURN_MAX => std::thread::sleep(pause),
                 claimed => return claimed.map_err(claim_refused),
             }
             // The pauses differ, so commands that were started together do not collide again and again.
-            pause = AGAIN * (1 + std::process::id() % 8);
+            pause = RETRY_PAUSE * (1 + std::process::id() % 8);
         }
     }
 

@@ -43,7 +43,7 @@ const RESPONSE_BYTES_MAX: usize = 128 << 20;
 /// How many bytes of a child's stderr are kept, counted from the end, for messages.
 const LAST_WORDS_BYTES_MAX: usize = 4 << 10;
 /// How often a wait checks whether the switch is stopping.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a child that has responded may take to exit before it is killed.
 const END_TIME: Duration = Duration::from_secs(1);
 /// The hidden subcommand that is the child.
@@ -361,7 +361,7 @@ impl Talk {
             let Some(wait) = deadline.checked_duration_since(Instant::now()).filter(|wait| !wait.is_zero()) else {
                 break Said::Late;
             };
-            self.wait(wait.min(LOOK))?;
+            self.wait(wait.min(POLL_INTERVAL))?;
             if let Some(to) = &mut self.to {
                 match to.write(left) {
                     Ok(written) => left = &left[written..],

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// The interval of keep-alive requests during long local work; shorter than the switch's timeout.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 /// How often the end of that work is checked for.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Arguments of `config`.
 #[derive(clap::Args)]
@@ -178,7 +178,7 @@ fn meanwhile<T: Send>(client: &Client, work: impl FnOnce() -> T + Send) -> T {
         let working = scope.spawn(work);
         let mut asked = Instant::now();
         while !working.is_finished() {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
             if asked.elapsed() > SIGN_OF_LIFE {
                 // Only the traffic matters, not the answer.
                 let _ = client.stats();

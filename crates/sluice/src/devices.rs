@@ -99,7 +99,7 @@ pub fn parse_device(text: &str) -> Result<DeviceArg, String> {
         None => (text, None),
     };
     let id =
-        id.parse().map_err(|_| format!("`{id}` is no device id; it is written ID or ID=X.p4, as 2=firewall.p4"))?;
+        id.parse().map_err(|_| format!("`{id}` is not a device id; it is written ID or ID=X.p4, as 2=firewall.p4"))?;
     Ok(DeviceArg { id, program })
 }
 

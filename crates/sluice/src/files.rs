@@ -42,7 +42,7 @@ fn text_of(mut from: impl Read) -> std::io::Result<String> {
         let before = all.len();
         (&mut from).take(PIECE).read_to_end(&mut all)?;
         if let Some(at) = all[before..].iter().position(|byte| *byte == 0) {
-            return Err(Error::new(ErrorKind::InvalidData, format!("it is no text: byte {} is 0", before + at)));
+            return Err(Error::new(ErrorKind::InvalidData, format!("it is not text: byte {} is 0", before + at)));
         }
         if all.len() as u64 > TEXT_BYTES_MAX {
             return Err(too_long(TEXT_BYTES_MAX));
@@ -53,7 +53,7 @@ fn text_of(mut from: impl Read) -> std::io::Result<String> {
     }
     String::from_utf8(all).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Error::new(ErrorKind::InvalidData, format!("it is no text: byte {at} is not UTF-8"))
+        Error::new(ErrorKind::InvalidData, format!("it is not text: byte {at} is not UTF-8"))
     })
 }
 
@@ -74,8 +74,8 @@ mod tests {
     #[test]
     fn what_never_ends_is_refused() {
         let why = |file: &str| format!("{:#}", text(Path::new(file)).unwrap_err());
-        assert_eq!(why("/dev/zero"), "cannot read /dev/zero: it is no text: byte 0 is 0");
-        assert!(why("/dev/urandom").contains("it is no text"));
+        assert_eq!(why("/dev/zero"), "cannot read /dev/zero: it is not text: byte 0 is 0");
+        assert!(why("/dev/urandom").contains("it is not text"));
         assert_eq!(
             format!("{:#}", bytes(Path::new("/dev/zero")).unwrap_err()),
             "cannot read /dev/zero: it is longer than 67108864 bytes"
@@ -87,7 +87,7 @@ mod tests {
         let long = "ä1\n".repeat(700_000);
         assert_eq!(text_of(long.as_bytes()).unwrap(), long);
         assert_eq!(text_of(&b""[..]).unwrap(), "");
-        assert_eq!(text_of(&b"ab\xff"[..]).unwrap_err().to_string(), "it is no text: byte 2 is not UTF-8");
+        assert_eq!(text_of(&b"ab\xff"[..]).unwrap_err().to_string(), "it is not text: byte 2 is not UTF-8");
         assert_eq!(bytes_of(&b"abc"[..], 3).unwrap(), b"abc");
         assert!(bytes_of(&b"abcd"[..], 3).is_err());
     }

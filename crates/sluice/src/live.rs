@@ -98,12 +98,12 @@ struct Choices {
     /// The profile, group and its chosen member.
     members: Vec<(ExternId, u32, GroupMember)>,
     /// The chosen random numbers, in the order of the draws.
-    drawn: Vec<draws::Way>,
+    drawn: Vec<draws::Outcome>,
 }
 
 impl Choices {
     fn draws(&self) -> impl Iterator<Item = u64> {
-        self.drawn.iter().map(|way| way.value)
+        self.drawn.iter().map(|outcome| outcome.value)
     }
 }
 
@@ -178,15 +178,18 @@ impl Tracer {
             // by `told`.
             if let Some(&(low, high)) = traced.asked.get(fixed.drawn.len()) {
                 let budget = RUNS_MAX.saturating_sub(runs).min(draws::RUNS_MAX);
-                let mut way = |value: u64| {
+                let mut outcome = |value: u64| {
                     runs += 1;
                     let given = Draws::given(fixed.draws().chain([value]));
-                    draws::way(&self.one(&base, &fixed, Some(given), port, frame))
+                    draws::outcome(&self.one(&base, &fixed, Some(given), port, frame))
                 };
                 let constants = draws::constants(&self.program, &base);
-                let ways = draws::ways(low, high, &constants, budget, &mut way);
-                let of = |way: draws::Way| Choices { drawn: [&fixed.drawn[..], &[way]].concat(), ..fixed.clone() };
-                waiting.extend(ways.into_iter().rev().map(of));
+                let outcomes = draws::outcomes(low, high, &constants, budget, &mut outcome);
+                let of = |outcome: draws::Outcome| Choices {
+                    drawn: [&fixed.drawn[..], &[outcome]].concat(),
+                    ..fixed.clone()
+                };
+                waiting.extend(outcomes.into_iter().rev().map(of));
                 continue;
             }
             let open = traced.groups.iter().find(|(profile, group)| {
@@ -240,7 +243,7 @@ impl Tracer {
             format!("{name}, group {group}: member {}", member.member)
         });
         let drawn = fixed.drawn.iter().zip(&traced.asked);
-        let drawn = drawn.map(|(way, (low, high))| format!("random number from {low} to {high}: {way}"));
+        let drawn = drawn.map(|(outcome, (low, high))| format!("random number from {low} to {high}: {outcome}"));
         members.chain(drawn).collect()
     }
 

@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// messages; twice the number of places.
 const ACCEPTED_MAX: usize = 2 * SUBSCRIBERS_MAX;
 /// How often new connections are accepted.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// One peer may have all places; it loses some when others connect.
 const LIMITS: Limits = Limits { connections: SUBSCRIBERS_MAX, per_peer: usize::MAX, handshakes: 0 };
@@ -159,9 +159,9 @@ impl Publisher {
     }
 
     /// Sends messages to all subscribers, after whatever is still queued for them; also accepts connections, every
-    /// [`LOOK`].
+    /// [`POLL_INTERVAL`].
     pub fn publish(&mut self, messages: &[Vec<u8>], now: Instant) {
-        let is_due = self.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK);
+        let is_due = self.looked.is_none_or(|looked| now.duration_since(looked) >= POLL_INTERVAL);
         if is_due {
             self.looked = Some(now);
             self.accept(now);
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(came, *b"\x01\0\0\0\0\0\0\0\x03abc\x01\0\0\0\0\0\0\0\0");
         assert!(publisher.is_heard());
         drop(stream);
-        publisher.publish(&[], now + LOOK);
+        publisher.publish(&[], now + POLL_INTERVAL);
         assert!(!publisher.is_heard());
     }
 
@@ -318,9 +318,9 @@ mod tests {
         let mut silent = UnixStream::connect(&path).expect("it listens");
         let mut talks = subscribe(&path, &mut publisher, begin);
         talks.write_all(b"x").expect("room");
-        publisher.publish(&[], begin + LOOK);
+        publisher.publish(&[], begin + POLL_INTERVAL);
         assert_eq!(publisher.subscribers.len(), 1, "the silent one has time left");
-        publisher.publish(&[], begin + PATIENCE + LOOK);
+        publisher.publish(&[], begin + PATIENCE + POLL_INTERVAL);
         assert!(publisher.subscribers.is_empty());
         for stream in [&mut wrong, &mut silent, &mut talks] {
             let mut rest = Vec::new();
@@ -339,8 +339,8 @@ mod tests {
             (0..SUBSCRIBERS_MAX).map(|_| UnixStream::connect(&path).expect("it listens")).collect();
         publisher.publish(&[], now);
         assert_eq!(publisher.subscribers.len(), SUBSCRIBERS_MAX);
-        let mut stream = subscribe(&path, &mut publisher, now + LOOK);
-        publisher.publish(&[b"abc".to_vec()], now + 2 * LOOK);
+        let mut stream = subscribe(&path, &mut publisher, now + POLL_INTERVAL);
+        publisher.publish(&[b"abc".to_vec()], now + 2 * POLL_INTERVAL);
         let mut came = [0; 12];
         stream.read_exact(&mut came).expect("a message");
         assert_eq!(publisher.subscribers.len(), SUBSCRIBERS_MAX);
@@ -366,7 +366,7 @@ mod tests {
             whole
         });
         for _ in 0..1000 {
-            publisher.publish(&[], Instant::now() + LOOK);
+            publisher.publish(&[], Instant::now() + POLL_INTERVAL);
             if publisher.subscribers[0].backlog.is_empty() {
                 break;
             }

@@ -46,11 +46,11 @@ impl Service {
     /// Logs threads that got stuck and those that recovered; returns whether no stuck thread is vital.
     fn may_feed(&mut self, stuck: &[Stuck]) -> bool {
         for Stuck { thread, since, is_vital } in stuck.iter().filter(|stuck| !self.named.contains(&stuck.thread)) {
-            let so = if *is_vital { "the watchdog is not fed" } else { "the rest of the switch goes on" };
+            let so = if *is_vital { "the watchdog is not fed" } else { "the rest of the switch is not affected" };
             tracing::error!("{thread} makes no progress for {since:?}: {so}");
         }
         for thread in self.named.iter().filter(|named| !stuck.iter().any(|stuck| stuck.thread == **named)) {
-            tracing::info!("{thread} goes on");
+            tracing::info!("{thread} has recovered");
         }
         self.named = stuck.iter().map(|stuck| stuck.thread.clone()).collect();
         !stuck.iter().any(|stuck| stuck.is_vital)

@@ -11,7 +11,7 @@
 
 mod address;
 mod admin;
-mod door;
+mod admission;
 mod host;
 mod kept;
 mod programs;

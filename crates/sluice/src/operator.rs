@@ -23,7 +23,7 @@ const FRAMES_MAX: usize = 256;
 /// The bytes after which a message of a capture is sent; the last frame may exceed them.
 const FRAMES_BYTES_MAX: usize = 256 << 10;
 /// How often a stream without packets checks whether its client is still connected.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long workers may take to add the counts that their flow caches hold back.
 const SETTLE_MAX: Duration = Duration::from_secs(1);
@@ -215,7 +215,7 @@ impl Operator for SwitchOperator {
         let tapped = self.switch.tap(wanted).map_err(|e| e.to_string())?;
         let mut left = request.count.max(1);
         while left > 0 && !to.is_closed() {
-            let Some(frame) = tapped.next_within(LOOK) else { continue };
+            let Some(frame) = tapped.next_within(POLL_INTERVAL) else { continue };
             if tracer.wants(frame.port, &frame.data) {
                 if !send(frame.port, &frame.data)? {
                     break;
@@ -250,7 +250,7 @@ impl Operator for SwitchOperator {
             }
         };
         while !to.is_closed() {
-            let Some(first) = tapped.next_within(LOOK) else { continue };
+            let Some(first) = tapped.next_within(POLL_INTERVAL) else { continue };
             let (mut frames, mut bytes) = (Vec::new(), 0);
             let mut next = Some(first);
             while let Some(tapped_frame) = next {

@@ -19,7 +19,7 @@ use crate::openflow::OpenFlowArgs;
 use crate::operator::SwitchOperator;
 use crate::ports::{self, Opener};
 use crate::specialise::Specialise;
-use crate::state::{Kept, State, StateArgs};
+use crate::state::{State, StateArgs, StateAtStart};
 use crate::successor::{Predecessor, Successors, Takeover};
 use crate::target::{self, SwitchTarget};
 use crate::thrift::{self, Learners, ThriftArgs};
@@ -186,11 +186,11 @@ fn run(args: &Args) -> Result<End> {
     datapath::memory::limit_cells(args.limits.state_bytes());
     let compiler = Compiler::in_children(args.limits.limits());
     let keeping = if predecessor.is_some() { args.state.taking_over() } else { args.state.clone() };
-    let mut open_state = || -> Result<Option<Kept>> {
+    let mut open_state = || -> Result<Option<StateAtStart>> {
         if let Some(predecessor) = &mut predecessor {
             predecessor.take_state().map_err(anyhow::Error::msg)?;
         }
-        keeping.open()?.map(Kept::read).transpose()
+        keeping.open()?.map(StateAtStart::read).transpose()
     };
     // A restart compiles while it reads the stored state. If opening would change the directory, compiling comes first,
     // so that a wrong program leaves it untouched.
@@ -230,7 +230,7 @@ fn run(args: &Args) -> Result<End> {
         Ok(opened)
     };
     if predecessor.is_some() && specs.iter().any(|spec| matches!(spec.device, DeviceSpec::Pcap { .. })) {
-        bail!("ports of capture files would begin anew in another process");
+        bail!("ports of capture files would start from their beginning in another process");
     }
     if late {
         let failed = opener.prepare(&specs);
@@ -283,7 +283,7 @@ fn run(args: &Args) -> Result<End> {
             None => false,
         };
         if let Some(file) = args.entries.as_ref().filter(|_| restored && device == args.device_id) {
-            announce!("{} is not read: the kept entries are in force (--forget begins anew)", file.display());
+            announce!("{} is not read: the stored entries apply (--forget starts empty)", file.display());
         }
         if !restored && !begin(args, device, &switch, &handle, program, state.as_deref())? {
             return Ok(End::Code(ExitCode::from(1)));
@@ -344,7 +344,7 @@ fn run(args: &Args) -> Result<End> {
     }
     let bridge_admin = bridge.as_ref().map(openflow::Running::admin);
     let bridge = bridge.map(openflow::Running::serve).transpose()?;
-    let (tell, told) = channel();
+    let (sender, messages) = channel();
     let (ready, takeovers) = channel();
     let successors = Arc::new(Successors::new(state.clone(), std::env::args_os().collect(), ready));
     let operator = SwitchOperator {
@@ -356,7 +356,7 @@ fn run(args: &Args) -> Result<End> {
         successors: Arc::clone(&successors),
         bridge: bridge_admin,
     };
-    forward(signals, takeovers, &tell)?;
+    forward(signals, takeovers, &sender)?;
     let observed = {
         let (switch, handle) = (Arc::clone(&switch), Arc::clone(&handle));
         move || {
@@ -397,7 +397,7 @@ fn run(args: &Args) -> Result<End> {
         listeners.reload();
         bridge.iter().for_each(openflow::Server::reload);
     };
-    let ended = wait(&told, &switch, ends, &mut service, on_links, reload, changes);
+    let ended = wait(&messages, &switch, ends, &mut service, on_links, reload, changes);
     match &ended {
         Ended::Takeover(takeover) => service.hand_over(takeover.pid),
         Ended::Signal | Ended::Input => {
@@ -451,22 +451,22 @@ impl std::fmt::Display for Ended {
 }
 
 /// A message to the main thread.
-enum Told {
+enum Message {
     Signal(i32),
     Takeover(Takeover),
 }
 
 /// Starts threads that forward signals and takeovers to the main thread, so that these do not wait for the next tick.
-fn forward(mut signals: Signals, takeovers: Receiver<Takeover>, tell: &Sender<Told>) -> Result<()> {
+fn forward(mut signals: Signals, takeovers: Receiver<Takeover>, sender: &Sender<Message>) -> Result<()> {
     let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
         let thread = std::thread::Builder::new().name(name.into()).spawn(run);
         thread.map(drop).with_context(|| format!("no thread for {name}"))
     };
-    let of_signals = tell.clone();
-    let each = move || signals.forever().try_for_each(|signal| of_signals.send(Told::Signal(signal))).unwrap_or(());
+    let of_signals = sender.clone();
+    let each = move || signals.forever().try_for_each(|signal| of_signals.send(Message::Signal(signal))).unwrap_or(());
     spawn("signals", Box::new(each))?;
-    let of_takeovers = tell.clone();
-    let each = move || takeovers.iter().try_for_each(|one| of_takeovers.send(Told::Takeover(one))).unwrap_or(());
+    let of_takeovers = sender.clone();
+    let each = move || takeovers.iter().try_for_each(|one| of_takeovers.send(Message::Takeover(one))).unwrap_or(());
     spawn("takeovers", Box::new(each))
 }
 
@@ -551,7 +551,7 @@ pub(crate) fn pump(switch: &Switch, handle: &Handle, stop: &AtomicBool, mut lear
 
 /// The main loop: runs periodic work until there is a reason to stop. The end of input is one if `ends` is set.
 fn wait(
-    told: &Receiver<Told>,
+    messages: &Receiver<Message>,
     switch: &Switch,
     ends: bool,
     service: &mut Service,
@@ -582,10 +582,10 @@ fn wait(
             }
             return Ended::Input;
         }
-        match told.recv_timeout(TICK) {
-            Ok(Told::Signal(SIGHUP)) => reload(),
-            Ok(Told::Signal(_)) => return Ended::Signal,
-            Ok(Told::Takeover(takeover)) => return Ended::Takeover(takeover),
+        match messages.recv_timeout(TICK) {
+            Ok(Message::Signal(SIGHUP)) => reload(),
+            Ok(Message::Signal(_)) => return Ended::Signal,
+            Ok(Message::Takeover(takeover)) => return Ended::Takeover(takeover),
             Err(RecvTimeoutError::Timeout) => {}
             // The forwarding threads have ended, so no message will come.
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(TICK),

@@ -32,7 +32,7 @@ pub struct StateArgs {
     /// Keep program and entities in this directory, and begin with what it holds.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Drop what the directory holds, and begin anew.
+    /// Delete what the directory holds, and start empty.
     #[arg(long, requires = "state")]
     forget: bool,
 }
@@ -76,22 +76,22 @@ impl StateArgs {
 }
 
 /// An open state directory with its contents at the start.
-pub struct Kept {
+pub struct StateAtStart {
     /// The directory.
     pub state: State,
     /// The contents, by device.
     pub devices: BTreeMap<u64, Stored>,
 }
 
-impl Kept {
+impl StateAtStart {
     /// Reads the contents of all devices.
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn read(state: State) -> Result<Kept> {
+    pub fn read(state: State) -> Result<StateAtStart> {
         let stored = |device| -> Result<(u64, Stored)> { Ok((device, state.store.stored(device)?)) };
         let devices = state.store.devices().into_iter().map(stored).collect::<Result<_>>()?;
-        Ok(Kept { state, devices })
+        Ok(StateAtStart { state, devices })
     }
 }
 
@@ -150,7 +150,7 @@ impl State {
                 );
             }
             let restored = handle.restore(device_id, slot, config, &kept).with_context(|| {
-                format!("what {} holds cannot be brought back (--forget begins anew)", self.dir.display())
+                format!("what {} holds cannot be brought back (--forget starts empty)", self.dir.display())
             })?;
             self.report(&restored);
             entities += restored.entities;
@@ -173,7 +173,7 @@ impl State {
             let (path, dir) = (path.display(), self.dir.display());
             anyhow::anyhow!(
                 "{path} is not the program of the last start, and does not fit what {dir} holds: {}\n\
-                 without a program on the command line the kept one runs on; --forget begins anew",
+                 without a program on the command line the stored one runs; --forget starts empty",
                 error.message
             )
         })?;
@@ -204,10 +204,10 @@ impl State {
 
     fn report(&self, restored: &Restored) {
         for refused in restored.refused.iter().take(NAMED_MAX) {
-            tracing::warn!("kept but not in force: {refused}");
+            tracing::warn!("stored but not applied: {refused}");
         }
         if restored.refused.len() > NAMED_MAX {
-            tracing::warn!("kept but not in force: {} more", restored.refused.len() - NAMED_MAX);
+            tracing::warn!("stored but not applied: {} more", restored.refused.len() - NAMED_MAX);
         }
     }
 }

@@ -36,7 +36,7 @@ const VARIABLE: &str = "SLUICE_TAKES_OVER";
 /// How long a new process may take until it asks for the ports. A million entries take three seconds.
 const READY_MAX: Duration = Duration::from_secs(120);
 /// How often the parent checks whether it still runs.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a failed successor may take to end by itself before it is killed.
 const ENDS_MAX: Duration = Duration::from_secs(1);
 /// The longest line of the protocol.
@@ -167,7 +167,7 @@ impl Successors {
                 // An error here recurs with the next change, and is reported then.
                 let _ = handle.with(control::Control::revive);
             }
-            tracing::warn!("{why}; this process goes on");
+            tracing::warn!("{why}; this process continues");
             why
         })
     }
@@ -200,7 +200,7 @@ fn prepare(
     mut lend: impl FnMut() -> Result<(), String>,
 ) -> Result<(), String> {
     let io = |e: std::io::Error| format!("the new process cannot be heard: {e}");
-    socket.set_read_timeout(Some(LOOK)).map_err(io)?;
+    socket.set_read_timeout(Some(POLL_INTERVAL)).map_err(io)?;
     let mut lines = BufReader::new(socket);
     let mut answers = socket;
     let mut line = Vec::new();
@@ -238,7 +238,7 @@ fn end(child: &mut Child, why: String) -> String {
     // A process that has closed its socket is about to end.
     let mut ended = child.try_wait().ok().flatten();
     while ended.is_none() && begin.elapsed() < ENDS_MAX {
-        std::thread::sleep(LOOK / 10);
+        std::thread::sleep(POLL_INTERVAL / 10);
         ended = child.try_wait().ok().flatten();
     }
     if let Some(status) = ended {
@@ -265,7 +265,7 @@ impl Predecessor {
             return Ok(None);
         }
         let wrong = |e: std::io::Error| {
-            format!("{VARIABLE} is set by `sluice restart` only: standard input is no socket ({e})")
+            format!("{VARIABLE} is set by `sluice restart` only: standard input is not a socket ({e})")
         };
         let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(wrong)?;
         let socket = UnixStream::from(input);

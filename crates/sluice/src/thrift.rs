@@ -313,7 +313,7 @@ impl thrift_service::Switch for Service {
         self.check_nobody_primary()?;
         let config = self.handle.with(|control| control.running_config(self.device)).map_err(message)?;
         self.handle.load(self.device, config.ok_or("no program runs")?).map_err(message)?;
-        tracing::info!(device = self.device, "program begun anew by a thrift client");
+        tracing::info!(device = self.device, "program restarted by a thrift client");
         Ok(())
     }
 

@@ -142,7 +142,7 @@ fn bytes(text: &str) -> Result<Vec<u8>, String> {
     for word in text.split(|c: char| c.is_whitespace() || matches!(c, ':' | ',' | '-')) {
         let digits = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")).unwrap_or(word);
         if let Some(other) = digits.chars().find(|c| !c.is_ascii_hexdigit()) {
-            return Err(format!("has {other:?}, which is no hexadecimal digit"));
+            return Err(format!("has {other:?}, which is not a hexadecimal digit"));
         }
         // Words are decoded one by one: an odd number of digits must not be completed by the next word.
         bytes.extend(hex::decode(digits).map_err(|_| format!("has `{word}`, which is not whole bytes of two digits"))?);
@@ -437,9 +437,9 @@ mod tests {
             ("0x", "has no bytes"),
             ("0x020", "has `0x020`, which is not whole bytes of two digits"),
             ("02:0:01", "has `0`, which is not whole bytes of two digits"),
-            ("02 0g", "has 'g', which is no hexadecimal digit"),
-            ("00x02", "has 'x', which is no hexadecimal digit"),
-            ("02 é", "has 'é', which is no hexadecimal digit"),
+            ("02 0g", "has 'g', which is not a hexadecimal digit"),
+            ("00x02", "has 'x', which is not a hexadecimal digit"),
+            ("02 é", "has 'é', which is not a hexadecimal digit"),
         ] {
             assert_eq!(bytes(text), Err(why.to_string()), "{text}");
         }

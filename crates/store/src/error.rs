@@ -39,7 +39,7 @@ pub enum OpenError {
     /// The files differ from what was written.
     #[error(
         "{dir} is damaged: {finding}{}; `sluice state check {dir}` lists all; restore a backup (`sluice state restore BACKUP NEWDIR`), or \
-         save what can be read (`sluice state dump --salvage {dir} > FILE`, `sluice state restore FILE NEWDIR`), or begin anew with --forget",
+         save what can be read (`sluice state dump --salvage {dir} > FILE`, `sluice state restore FILE NEWDIR`), or start empty with --forget",
         and_more(.more)
     )]
     Damaged {

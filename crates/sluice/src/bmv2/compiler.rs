@@ -238,7 +238,7 @@ fn wanted(tool: Tool, given: &Given<Opt>) -> Result<Wanted> {
             "P4_14 is not compiled here. Translate the program with p4lang's compiler (`p4test --std p4-14 X.p4 --pp Y.p4`) and \
              compile Y.p4; or compile it with p4lang's p4c-bm2-ss: its JSON is a program for Sluice, too"
         ),
-        Some(other) => bail!("{other} is no version of P4: the language is 16 (or p4-16)"),
+        Some(other) => bail!("{other} is not a version of P4: the language is 16 (or p4-16)"),
     }
     match given.last(Opt::Target) {
         None | Some("bmv2" | "bmv2-ss-p4org") => {}
@@ -251,7 +251,7 @@ fn wanted(tool: Tool, given: &Given<Opt>) -> Result<Wanted> {
     };
     let program = match given.files.as_slice() {
         [program] if program == "-" && tool == Tool::P4c => {
-            bail!("- is no file; p4c-bm2-ss compiles what comes on standard input")
+            bail!("- is not a file; p4c-bm2-ss compiles what comes on standard input")
         }
         [program] => PathBuf::from(program),
         [] => bail!("no program was given; --help lists options"),
@@ -466,7 +466,7 @@ mod tests {
         let error = wanted_of(Tool::P4cBm2Ss, "--p4runtime-entries-files a.yaml x.p4").unwrap_err().to_string();
         assert!(error.starts_with("--p4runtime-entries-files: a.yaml ends in none"), "{error}");
         let error = wanted_of(Tool::P4c, "-").unwrap_err().to_string();
-        assert!(error.starts_with("- is no file"), "{error}");
+        assert!(error.starts_with("- is not a file"), "{error}");
     }
 
     #[test]
@@ -505,7 +505,7 @@ mod tests {
     fn what_cannot_be_done_is_said() {
         for (line, said) in [
             ("--p4v 14 x.p4", "P4_14 is not compiled here"),
-            ("--std p4-17 x.p4", "p4-17 is no version"),
+            ("--std p4-17 x.p4", "p4-17 is not a version"),
             ("--target dpdk x.p4", "there is no target dpdk"),
             ("--arch tna x.p4", "there is no architecture tna"),
             ("", "no program was given"),

@@ -40,7 +40,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long a thread waits for a frame before it flushes its output.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The lookup of entries' handles, set once thrift is served.
 pub type Handles = Arc<OnceLock<thrift_service::HandleLookup>>;

@@ -400,7 +400,7 @@ fn check_address(option: &str, address: &str) -> Result<()> {
 }
 
 fn number<N: std::str::FromStr>(given: &Given<Opt>, option: Opt, name: &str) -> Result<Option<N>> {
-    let parse = |text: &str| text.parse().map_err(|_| anyhow::anyhow!("{name}: {text} is no such number"));
+    let parse = |text: &str| text.parse().map_err(|_| anyhow::anyhow!("{name}: {text} is not such a number"));
     given.last(option).map(parse).transpose()
 }
 
@@ -452,7 +452,7 @@ mod tests {
         for (line, said) in [
             ("a.json --use-files 0 -i pcap0", "--use-files: `-i pcap0` is no NUMBER@NAME"),
             ("a.json --use-files 0 --pcap", "--use-files: packets are in files already"),
-            ("a.json --use-files soon", "--use-files: soon is no such number"),
+            ("a.json --use-files soon", "--use-files: soon is not such a number"),
         ] {
             assert_eq!(run_line(Tool::SimpleSwitch, line).unwrap_err().to_string().find(said), Some(0), "{line}");
         }
@@ -529,7 +529,7 @@ mod tests {
             ("a.json --nanolog /tmp/x", "--nanolog: `/tmp/x` is neither ipc://PATH nor tcp://ADDR:PORT"),
             ("a.json --notifications-addr x", "--notifications-addr: `x` is neither"),
             ("a.json --packet-in x", "--packet-in is not supported"),
-            ("a.json --device-id x", "--device-id: x is no such number"),
+            ("a.json --device-id x", "--device-id: x is not such a number"),
             ("a.json --log-level loud", "--log-level: loud"),
             ("a.json --log-console --log-file f", "--log-console and --log-file"),
             ("a.json -- --drop-port 512", "--drop-port: a port has 9 bits"),

@@ -31,7 +31,7 @@ pub(super) fn kept_config(of: QueuesOf, text: &str) -> Result<Option<Config>> {
         Ok(()) => Ok(config),
         Err(problems) => Err(queues::problems(&problems)),
     });
-    let wrong = |why: String| anyhow::anyhow!("--state: the kept queues of {of}: {why} (--forget begins anew)");
+    let wrong = |why: String| anyhow::anyhow!("--state: the stored queues of {of}: {why} (--forget starts empty)");
     config.map(Some).map_err(wrong)
 }
 
@@ -46,7 +46,7 @@ pub(super) fn kept_tenant(kept: kept::Tenant) -> Result<(String, TenantConfig)> 
         Err(problems) => Err(queues::problems(&problems)),
     });
     let config =
-        config.map_err(|why| anyhow::anyhow!("--state: the kept tenant {name}: {why} (--forget begins anew)"))?;
+        config.map_err(|why| anyhow::anyhow!("--state: the stored tenant {name}: {why} (--forget starts empty)"))?;
     Ok((name, config))
 }
 

@@ -29,14 +29,14 @@ const ENTRIES_MAX: usize = 64;
 
 /// One outcome, and the numbers that lead to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Way {
+pub struct Outcome {
     /// The lowest of these that was tried.
     pub value: u64,
     /// The ranges that lead to it, as far as tried.
     pub ranges: Vec<(u64, u64)>,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let range = |(low, high): &(u64, u64)| match low == high {
             true => low.to_string(),
@@ -48,14 +48,14 @@ impl fmt::Display for Way {
 }
 
 /// Returns the decisions of a run, which distinguish outcomes.
-pub fn way(traced: &Traced) -> Vec<String> {
-    let mut way = Vec::new();
+pub fn outcome(traced: &Traced) -> Vec<String> {
+    let mut outcome = Vec::new();
     for (entry, trace) in &traced.traces {
-        way.push(entry.name().to_string());
-        way.extend(trace.steps.iter().filter_map(|step| decision(&step.event)));
+        outcome.push(entry.name().to_string());
+        outcome.extend(trace.steps.iter().filter_map(|step| decision(&step.event)));
     }
-    way.extend(traced.response.sent.iter().map(|sent| format!("port {}", sent.port)));
-    way
+    outcome.extend(traced.response.sent.iter().map(|sent| format!("port {}", sent.port)));
+    outcome
 }
 
 fn decision(event: &Event) -> Option<String> {
@@ -106,24 +106,24 @@ pub fn constants(program: &Program, state: &State) -> BTreeSet<u64> {
     found
 }
 
-/// Returns the outcomes of a draw from `low` to `high`, both included, by lowest number. `way` runs the program with a
-/// number and returns its decisions; it is called at most `budget` times.
-pub fn ways<W: PartialEq>(
+/// Returns the outcomes of a draw from `low` to `high`, both included, by lowest number. `outcome` runs the program with
+/// a number and returns its decisions; it is called at most `budget` times.
+pub fn outcomes<W: PartialEq>(
     low: u64,
     high: u64,
     constants: &BTreeSet<u64>,
     budget: usize,
-    way: &mut impl FnMut(u64) -> W,
-) -> Vec<Way> {
-    let mut ways: Vec<W> = Vec::new();
+    outcome: &mut impl FnMut(u64) -> W,
+) -> Vec<Outcome> {
+    let mut outcomes: Vec<W> = Vec::new();
     let mut left = budget;
     let mut tried: BTreeMap<u64, usize> = BTreeMap::new();
-    let mut ask = |value: u64, ways: &mut Vec<W>, left: &mut usize| -> usize {
+    let mut ask = |value: u64, outcomes: &mut Vec<W>, left: &mut usize| -> usize {
         *left = left.saturating_sub(1);
-        let new = way(value);
-        ways.iter().position(|old| *old == new).unwrap_or_else(|| {
-            ways.push(new);
-            ways.len() - 1
+        let new = outcome(value);
+        outcomes.iter().position(|old| *old == new).unwrap_or_else(|| {
+            outcomes.push(new);
+            outcomes.len() - 1
         })
     };
     let candidates: BTreeSet<u64> = match high - low < ALL_MAX {
@@ -138,7 +138,7 @@ pub fn ways<W: PartialEq>(
         if left == 0 {
             break;
         }
-        tried.insert(value, ask(value, &mut ways, &mut left));
+        tried.insert(value, ask(value, &mut outcomes, &mut left));
     }
     // Bisect between neighbours with different outcomes.
     let mut gaps: Vec<(u64, u64)> = tried.keys().zip(tried.keys().skip(1)).map(|(a, b)| (*a, *b)).collect();
@@ -147,11 +147,11 @@ pub fn ways<W: PartialEq>(
             continue;
         }
         let middle = a + (b - a) / 2;
-        tried.insert(middle, ask(middle, &mut ways, &mut left));
+        tried.insert(middle, ask(middle, &mut outcomes, &mut left));
         gaps.extend([(a, middle), (middle, b)]);
     }
-    let mut found: Vec<Way> = Vec::new();
-    for at in 0..ways.len() {
+    let mut found: Vec<Outcome> = Vec::new();
+    for at in 0..outcomes.len() {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         let mut last = None;
         for (value, of) in &tried {
@@ -163,9 +163,9 @@ pub fn ways<W: PartialEq>(
             }
             last = Some(*of);
         }
-        found.push(Way { value: ranges.first().map_or(low, |range| range.0), ranges });
+        found.push(Outcome { value: ranges.first().map_or(low, |range| range.0), ranges });
     }
-    found.sort_by_key(|way| way.value);
+    found.sort_by_key(|outcome| outcome.value);
     found
 }
 
@@ -173,9 +173,9 @@ pub fn ways<W: PartialEq>(
 mod tests {
     use super::*;
 
-    fn all(low: u64, high: u64, constants: &[u64], way: fn(u64) -> u64) -> Vec<String> {
+    fn all(low: u64, high: u64, constants: &[u64], outcome: fn(u64) -> u64) -> Vec<String> {
         let constants = constants.iter().copied().collect();
-        ways(low, high, &constants, 200, &mut |value| way(value)).iter().map(Way::to_string).collect()
+        outcomes(low, high, &constants, 200, &mut |value| outcome(value)).iter().map(Outcome::to_string).collect()
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn there_is_an_end_to_it() {
         let mut asked = 0;
-        let found = ways(0, u64::MAX, &BTreeSet::new(), 50, &mut |value| {
+        let found = outcomes(0, u64::MAX, &BTreeSet::new(), 50, &mut |value| {
             asked += 1;
             value
         });

@@ -129,13 +129,13 @@ pub fn begin(
         refused.extend(restored.refused);
         if !is_same_program && !refused.is_empty() {
             bail!(
-                "the program is not that of the last start, and does not fit what {dir} holds: {}\n--forget begins anew",
+                "the program is not that of the last start, and does not fit what {dir} holds: {}\n--forget starts empty",
                 refused.join("\n")
             );
         }
-        refused.iter().take(NAMED_MAX).for_each(|why| tracing::warn!("kept but not in force: {why}"));
+        refused.iter().take(NAMED_MAX).for_each(|why| tracing::warn!("stored but not applied: {why}"));
         if refused.len() > NAMED_MAX {
-            tracing::warn!("kept but not in force: {} more", refused.len() - NAMED_MAX);
+            tracing::warn!("stored but not applied: {} more", refused.len() - NAMED_MAX);
         }
         announce!(
             "{} flows, {} groups, {} meters and {loaded} programs back from {dir} in {:.1} ms",
@@ -163,7 +163,7 @@ pub fn begin(
     let replaced = replaced.and_then(|kept| match bridge::keep::decode_flow_mod(&kept, bridge.fields()) {
         Ok(flow) => Some(flow),
         Err(why) => {
-            tracing::warn!("kept but not in force: the flow that the bridge's own one has replaced: {why}");
+            tracing::warn!("stored but not applied: the flow that the bridge's own one has replaced: {why}");
             None
         }
     });

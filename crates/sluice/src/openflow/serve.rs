@@ -2,7 +2,7 @@
 //! dialled, and one for timeouts.
 
 use super::address::{Active, Passive};
-use super::door::{Cut, Door, Event, Guest};
+use super::admission::{Admitted, Cut, Event, ListenerAdmission};
 use super::host::SwitchHost;
 use super::standalone::Standalone;
 use super::stream::{Stream, Tls};
@@ -38,7 +38,7 @@ const WAIT: Duration = Duration::from_millis(100);
 /// The same while workers have no room for controllers' packets.
 const ROOM: Duration = Duration::from_millis(1);
 /// The delay before a controller is dialled again: the first one, doubled up to the second one.
-const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
+const REDIAL_PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
 /// How long the peer of a closed connection may take to read the last messages.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How long controllers may take to reconnect after a restart before the switch forwards by itself: three inactivity
@@ -285,7 +285,7 @@ impl Shared {
 
     fn accept(self: &Arc<Shared>, listener: &Listener, is_management: bool, uri: &str) {
         let heart = Heartbeat::new(format!("openflow-listen {uri}"), ACCEPT_ROUND_MAX);
-        let door = Door::new(uri);
+        let admission = ListenerAdmission::new(uri);
         while !self.stops() {
             heart.beat();
             wait(&mut [PollFd::from_borrowed_fd(listener.fd(), PollFlags::IN)], WAIT);
@@ -293,45 +293,45 @@ impl Shared {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
                 Err(error) => {
-                    door.say(Event::Refused, &format!("a connection could not be accepted: {error}"));
+                    admission.log(Event::Refused, &format!("a connection could not be accepted: {error}"));
                     std::thread::sleep(WAIT);
                     continue;
                 }
             };
-            let guest = match door.let_in(key, cut) {
-                Ok(guest) => guest,
+            let admitted = match admission.admit(key, cut) {
+                Ok(admitted) => admitted,
                 Err(why) => {
-                    door.say(Event::Refused, &format!("{peer} is refused: {why}"));
+                    admission.log(Event::Refused, &format!("{peer} is refused: {why}"));
                     continue;
                 }
             };
             let shared = Arc::clone(self);
-            let body = move || shared.receive(stream, &peer, is_management, guest);
+            let body = move || shared.receive(stream, &peer, is_management, admitted);
             match std::thread::Builder::new().name("openflow".to_string()).spawn(body) {
                 Ok(thread) => {
                     let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
                     accepted.retain(|thread| !thread.is_finished());
                     accepted.push(thread);
                 }
-                Err(error) => door.say(Event::Refused, &format!("no thread for a connection: {error}")),
+                Err(error) => admission.log(Event::Refused, &format!("no thread for a connection: {error}")),
             }
         }
     }
 
     /// Serves an accepted connection.
-    fn receive(&self, mut stream: Box<dyn Stream>, peer: &str, is_management: bool, mut guest: Guest) {
+    fn receive(&self, mut stream: Box<dyn Stream>, peer: &str, is_management: bool, mut admitted: Admitted) {
         if let Err(error) = stream.begin(&|| self.stops()) {
-            return guest.say(Event::Failed, &format!("{peer}: {error}"));
+            return admitted.log(Event::Failed, &format!("{peer}: {error}"));
         }
-        if let Some(why) = self.talk(stream, peer, is_management, Some(&mut guest)) {
-            guest.say(Event::Ended, &format!("{peer}: {why}"));
+        if let Some(why) = self.talk(stream, peer, is_management, Some(&mut admitted)) {
+            admitted.log(Event::Ended, &format!("{peer}: {why}"));
         }
     }
 
     /// Dials a controller, and again after each end. `waits` is set while the thread is blocked in name resolution or
     /// connecting.
     fn dial(self: &Arc<Shared>, active: &Active, tls: Option<&Arc<PeerTls>>, waits: &AtomicBool) {
-        let mut again = AGAIN[0];
+        let mut again = REDIAL_PAUSE[0];
         let mut last = String::new();
         while !self.stops() {
             waits.store(true, Ordering::SeqCst);
@@ -353,8 +353,8 @@ impl Shared {
                     if let Some(why) = self.talk(stream, &active.to_string(), false, None) {
                         tracing::info!("{active}: {why}");
                     }
-                    if begin.elapsed() > AGAIN[1] {
-                        again = AGAIN[0];
+                    if begin.elapsed() > REDIAL_PAUSE[1] {
+                        again = REDIAL_PAUSE[0];
                     }
                     if !self.stops() {
                         tracing::info!("{active}: the connection has ended");
@@ -372,7 +372,7 @@ impl Shared {
             while begin.elapsed() < again && !self.stops() {
                 std::thread::sleep(WAIT);
             }
-            again = (2 * again).min(AGAIN[1]);
+            again = (2 * again).min(REDIAL_PAUSE[1]);
         }
     }
 
@@ -397,7 +397,7 @@ impl Shared {
         mut stream: Box<dyn Stream>,
         uri: &str,
         is_management: bool,
-        mut guest: Option<&mut Guest>,
+        mut admitted: Option<&mut Admitted>,
     ) -> Option<String> {
         let waker = match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
             Ok(file) => Arc::new(file),
@@ -414,10 +414,10 @@ impl Shared {
                 break Ok(());
             }
             connection.poll(self.host.now_us());
-            if let Some(guest) = &mut guest {
-                let is_late = guest.is_late();
-                let seated = if connection.version().is_some() { guest.sit_down() } else { Ok(()) };
-                if let Err(why) = if is_late { Err("it has not said OFPT_HELLO in time".to_string()) } else { seated } {
+            if let Some(admitted) = &mut admitted {
+                let is_late = admitted.is_late();
+                let placed = if connection.version().is_some() { admitted.take_place() } else { Ok(()) };
+                if let Err(why) = if is_late { Err("it has not said OFPT_HELLO in time".to_string()) } else { placed } {
                     break Err(std::io::Error::other(why));
                 }
             }

@@ -1,6 +1,6 @@
 //! Byte streams of OpenFlow connections: non-blocking sockets, and TLS over TCP.
 
-use super::door::HANDSHAKE_MAX;
+use super::admission::HANDSHAKE_MAX;
 use grpc::tls::peers::{Connection, PeerTls};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{ErrorKind, Read, Write};

@@ -622,7 +622,7 @@ fn a_program_change_that_a_worker_does_not_acknowledge_is_unavailable_and_undone
     let config = |version| ForwardingConfig { device_config: source(version, "", "", ""), ..Default::default() };
     let refused = bed.control.load(DEVICE, config(2)).unwrap_err();
     assert_eq!(refused.code, control::Code::Unavailable, "{}", refused.message);
-    assert!(refused.message.contains("what ran before goes on"), "{}", refused.message);
+    assert!(refused.message.contains("the previous program still runs"), "{}", refused.message);
     let refused = bed.control.replace(DEVICE, config(3), Losses::Refused).unwrap_err();
     assert_eq!(refused.code, control::Code::Unavailable, "{}", refused.message);
     drop(held);

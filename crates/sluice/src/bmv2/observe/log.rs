@@ -6,8 +6,8 @@
 use super::events::{self, Subject};
 use super::line::Line;
 use super::numbers::Numbers;
-use super::story::{Narrator, Story, Told};
-use super::{Handles, LOOK};
+use super::story::{Narrator, PacketRuns, Story};
+use super::{Handles, POLL_INTERVAL};
 use crate::bmv2::{config, switch::DROP_PORT};
 use crate::compiler::Compiler;
 use crate::live::{PacketFilter, Tracer};
@@ -72,11 +72,11 @@ impl PacketLog {
                 (tapped, lost) = (wanted.then(|| self.source.tap(self.shows_sent()).ok()).flatten(), 0);
             }
             let Some(tapped) = &tapped else {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
                 self.publish(&[]);
                 continue;
             };
-            let frame = tapped.next_within(LOOK);
+            let frame = tapped.next_within(POLL_INTERVAL);
             let mut messages = Vec::new();
             if self.publisher.is_some() && self.follow_program() {
                 messages.push(events::config_change(self.source.device));
@@ -175,7 +175,7 @@ impl PacketLog {
         let handle_of = |table: &str, entry: &TableEntry| handles?.handle_of(table, &entry.key, entry.priority);
         let mirrored = |session| handles?.mirrored(session);
         let (_, sources) = tracer.program();
-        narrator.tell(&Told {
+        narrator.tell(&PacketRuns {
             runs: &runs,
             sources,
             replication: pipeline.replication(),
@@ -194,7 +194,7 @@ impl PacketLog {
             return false;
         }
         let made = self.trace(&pipeline);
-        let traced = made.map_err(|why| tracing::warn!("packets of this program are not told: {why}")).ok();
+        let traced = made.map_err(|why| tracing::warn!("packets of this program cannot be traced: {why}")).ok();
         self.program.replace((pipeline, traced)).is_some()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Threads: one. Tests: below, `tests/py/test_bmv2.py`.
 
-use super::LOOK;
+use super::POLL_INTERVAL;
 use datapath::Switch;
 use datapath::tap::{Tapped, TappedFrame};
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl PcapFiles {
     pub(super) fn write_all(mut self, switch: &Switch, tapped: &Tapped, stop: &AtomicBool) {
         let mut lost = 0;
         loop {
-            let frame = tapped.next_within(LOOK);
+            let frame = tapped.next_within(POLL_INTERVAL);
             let Some(frame) = frame else {
                 self.make(switch);
                 self.flush();

@@ -171,7 +171,7 @@ fn parts(program: &Program) -> HashMap<String, Part> {
 }
 
 /// The input of a narration: a packet's runs, sent frames and reasons of drops, with what is needed to interpret them.
-pub struct Told<'a> {
+pub struct PacketRuns<'a> {
     pub runs: &'a crate::live::Runs,
     pub sources: &'a SourceMap,
     pub replication: &'a Replication,
@@ -183,20 +183,20 @@ pub struct Told<'a> {
 
 impl Narrator {
     /// Narrates the runs of a packet.
-    pub fn tell(&mut self, told: &Told<'_>) -> Story {
-        let (runs, sent, dropped) = told.runs;
+    pub fn tell(&mut self, packet: &PacketRuns<'_>) -> Story {
+        let (runs, sent, dropped) = packet.runs;
         let mut story = Story::default();
         let mut sent: Vec<Option<(u32, usize)>> = sent.iter().map(|s| Some((s.port, s.frame.len()))).collect();
         let mut copies = Copies::default();
         for (entry, trace) in runs {
             let copy = copies.begin(*entry);
             let first = story.lines.is_empty();
-            let mut run = Run::new(self, told, &mut story, copy);
+            let mut run = Run::new(self, packet, &mut story, copy);
             if first || *entry == EntryKind::Reingress {
-                run.debug(format!("Processing packet received on port {}", told.port));
+                run.debug(format!("Processing packet received on port {}", packet.port));
             }
             if first {
-                run.event(EventKind::PacketIn, vec![told.port as i32]);
+                run.event(EventKind::PacketIn, vec![packet.port as i32]);
             }
             for step in &trace.steps {
                 run.step(step);
@@ -213,7 +213,7 @@ impl Narrator {
             copies.end(*entry, copy, &wanted);
         }
         let rest: Vec<_> = sent.into_iter().flatten().collect();
-        let mut run = Run::new(self, told, &mut story, 0);
+        let mut run = Run::new(self, packet, &mut story, 0);
         rest.into_iter().for_each(|frame| run.transmit(Some(frame)));
         // Drops at the ends of pipelines have been narrated there.
         let others = dropped.iter().filter(|why| !["ingress drop", "egress drop"].contains(&why.as_str()));
@@ -286,7 +286,7 @@ struct Checking {
 /// The narration of one run.
 struct Run<'a> {
     narrator: &'a mut Narrator,
-    told: &'a Told<'a>,
+    packet: &'a PacketRuns<'a>,
     story: &'a mut Story,
     copy: u64,
     open: Option<Part>,
@@ -307,10 +307,10 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(narrator: &'a mut Narrator, told: &'a Told<'a>, story: &'a mut Story, copy: u64) -> Run<'a> {
+    fn new(narrator: &'a mut Narrator, packet: &'a PacketRuns<'a>, story: &'a mut Story, copy: u64) -> Run<'a> {
         Run {
             narrator,
-            told,
+            packet,
             story,
             copy,
             open: None,
@@ -386,8 +386,8 @@ impl<'a> Run<'a> {
     }
 
     fn source(&self, span: Span) -> Option<(String, String)> {
-        let (file, line) = self.told.sources.origin(span)?;
-        let words: Vec<&str> = self.told.sources.text(span)?.split_whitespace().collect();
+        let (file, line) = self.packet.sources.origin(span)?;
+        let words: Vec<&str> = self.packet.sources.text(span)?.split_whitespace().collect();
         // Embedded files have names such as `<p4lib/x.p4>`.
         let file = file.trim_matches(['<', '>']);
         let file = Path::new(file).file_name().map_or(file.into(), |name| name.to_string_lossy());

@@ -168,7 +168,7 @@ impl Bench {
         let handle_of = |table: &str, _: &TableEntry| (table == "I.plain").then_some(12);
         let replication = self.pipeline.replication();
         let (handle_of, mirrored) = (&handle_of, &|session| self.mirrored.filter(|_| session == 7));
-        self.narrator.tell(&Told { runs: &runs, sources, replication, handle_of, mirrored, port: 1 })
+        self.narrator.tell(&PacketRuns { runs: &runs, sources, replication, handle_of, mirrored, port: 1 })
     }
 
     fn lines(&mut self, frame: &[u8]) -> Vec<String> {

@@ -21,10 +21,10 @@ const LINES: u32 = 8;
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// The admission control of a listener.
-pub struct Door {
+pub struct ListenerAdmission {
     uri: String,
     places: Arc<Admission>,
-    said: Mutex<[LogLimit; 3]>,
+    log: Mutex<[LogLimit; 3]>,
 }
 
 /// Events that are logged at a limited rate.
@@ -42,8 +42,8 @@ pub enum Event {
 pub type Cut = Arc<dyn Fn() + Send + Sync>;
 
 /// A connection that a listener has accepted.
-pub struct Guest {
-    door: Arc<Door>,
+pub struct Admitted {
+    admission: Arc<ListenerAdmission>,
     key: PeerKey,
     cut: Cut,
     since: Instant,
@@ -51,17 +51,17 @@ pub struct Guest {
     place: Option<Permit>,
 }
 
-impl Door {
+impl ListenerAdmission {
     /// Returns the admission control of the listener with this URI.
-    pub fn new(uri: &str) -> Arc<Door> {
-        let said = Mutex::new(std::array::from_fn(|_| LogLimit::lines(LINES)));
-        Arc::new(Door { uri: uri.to_string(), places: Admission::new(LIMITS), said })
+    pub fn new(uri: &str) -> Arc<ListenerAdmission> {
+        let log = Mutex::new(std::array::from_fn(|_| LogLimit::lines(LINES)));
+        Arc::new(ListenerAdmission { uri: uri.to_string(), places: Admission::new(LIMITS), log })
     }
 
     /// Logs an event, at the limited rate of its kind.
-    pub fn say(&self, event: Event, what: &str) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        said[event as usize].say(|times| {
+    pub fn log(&self, event: Event, what: &str) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log[event as usize].say(|times| {
             let uri = &self.uri;
             match event {
                 Event::Ended => tracing::info!("{uri}: {what} ({times} such)"),
@@ -75,23 +75,23 @@ impl Door {
     ///
     /// # Errors
     /// If this peer has reached its limit of connections.
-    pub fn let_in(self: &Arc<Door>, key: PeerKey, cut: Cut) -> Result<Guest, String> {
+    pub fn admit(self: &Arc<ListenerAdmission>, key: PeerKey, cut: Cut) -> Result<Admitted, String> {
         self.places.check(&key)?;
         let of = Arc::clone(&cut);
         let handshake = Some(self.places.begin(key.clone(), move || of()));
-        Ok(Guest { door: Arc::clone(self), key, cut, since: Instant::now(), handshake, place: None })
+        Ok(Admitted { admission: Arc::clone(self), key, cut, since: Instant::now(), handshake, place: None })
     }
 }
 
-impl Guest {
+impl Admitted {
     /// Ends the handshake and takes a place, possibly another connection's. Does nothing if it has one.
     ///
     /// # Errors
     /// If no place is available; the message says why.
-    pub fn sit_down(&mut self) -> Result<(), String> {
+    pub fn take_place(&mut self) -> Result<(), String> {
         if self.place.is_none() {
             let cut = Arc::clone(&self.cut);
-            let place = self.door.places.take(self.key.clone(), move || cut())?;
+            let place = self.admission.places.take(self.key.clone(), move || cut())?;
             // The place stays in use until it is dropped.
             place.activity().stay();
             (self.place, self.handshake) = (Some(place), None);
@@ -104,9 +104,9 @@ impl Guest {
         self.place.is_none() && self.since.elapsed() > HANDSHAKE_MAX
     }
 
-    /// Logs an event about this connection, as [`Door::say`].
-    pub fn say(&self, event: Event, what: &str) {
-        self.door.say(event, what);
+    /// Logs an event about this connection, as [`ListenerAdmission::log`].
+    pub fn log(&self, event: Event, what: &str) {
+        self.admission.log(event, what);
     }
 }
 
@@ -115,46 +115,46 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    fn guest(door: &Arc<Door>, user: u32) -> Result<(Guest, Arc<AtomicUsize>), String> {
+    fn connection(admission: &Arc<ListenerAdmission>, user: u32) -> Result<(Admitted, Arc<AtomicUsize>), String> {
         let cut = Arc::new(AtomicUsize::new(0));
         let of = Arc::clone(&cut);
-        let guest = door.let_in(
+        let connection = admission.admit(
             PeerKey::User(user),
             Arc::new(move || {
                 of.fetch_add(1, Ordering::Relaxed);
             }),
         )?;
-        Ok((guest, cut))
+        Ok((connection, cut))
     }
 
     #[test]
     fn whoever_holds_all_places_and_all_handshakes_keeps_nobody_else_out() {
-        let door = Door::new("ptcp:test");
+        let admission = ListenerAdmission::new("ptcp:test");
         let mut held = Vec::new();
         for user in [1, 2] {
             for _ in 0..LIMITS.per_peer {
-                let mut one = guest(&door, user).unwrap();
-                one.0.sit_down().unwrap();
+                let mut one = connection(&admission, user).unwrap();
+                one.0.take_place().unwrap();
                 held.push(one);
             }
-            assert_eq!(guest(&door, user).err().as_deref(), Some("32 connections of this peer are open"));
+            assert_eq!(connection(&admission, user).err().as_deref(), Some("32 connections of this peer are open"));
         }
-        let silent: Vec<_> = (0..2 * LIMITS.handshakes).map(|_| guest(&door, 3).unwrap()).collect();
+        let silent: Vec<_> = (0..2 * LIMITS.handshakes).map(|_| connection(&admission, 3).unwrap()).collect();
         let cut =
-            |of: &[(Guest, Arc<AtomicUsize>)]| of.iter().filter(|(_, cut)| cut.load(Ordering::Relaxed) == 1).count();
+            |of: &[(Admitted, Arc<AtomicUsize>)]| of.iter().filter(|(_, cut)| cut.load(Ordering::Relaxed) == 1).count();
         assert_eq!(cut(&silent), LIMITS.handshakes);
-        let mut another = guest(&door, 4).unwrap();
-        another.0.sit_down().unwrap();
+        let mut another = connection(&admission, 4).unwrap();
+        another.0.take_place().unwrap();
         assert_eq!((cut(&held), another.1.load(Ordering::Relaxed)), (1, 0));
     }
 
     #[test]
     fn a_handshake_that_is_over_cannot_be_late() {
-        let door = Door::new("ptcp:test");
-        let (mut one, _cut) = guest(&door, 1).unwrap();
+        let admission = ListenerAdmission::new("ptcp:test");
+        let (mut one, _cut) = connection(&admission, 1).unwrap();
         one.since = Instant::now().checked_sub(2 * HANDSHAKE_MAX).expect("the machine runs for longer");
         assert!(one.is_late());
-        one.sit_down().unwrap();
+        one.take_place().unwrap();
         assert!(!one.is_late());
     }
 }

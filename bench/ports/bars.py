@@ -13,6 +13,8 @@ BESIDE = {
     ("l2l3acl-1m", "ovs-dpdk"): 1.7,
     ("l2l3acl-masks", "ovs-dpdk"): 4.0,
     ("l2l3acl-new", "ovs-dpdk"): 20.0,
+    ("flood", "ovs-dpdk"): 1.3,
+    ("mirror", "ovs-dpdk"): 1.3,
 }
 #: Of the switch alone: what it is, the workloads whose Mpps are divided, the bar, whether it is the most (else the least).
 OWN = [

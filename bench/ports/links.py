@@ -1,6 +1,6 @@
 """How the generator reaches what is measured: the kind of ports between them.
 
-A link belongs to one middle and has two ends for each of two ports: what the middle opens, as each middle names it, and what
+A link belongs to one middle and has two ends for each port: what the middle opens, as each middle names it, and what
 `portgen` opens. Kinds with kernel interfaces make veth pairs, one per port, and remove them at the end; nothing of this
 is visible outside of the machine.
 """
@@ -13,14 +13,14 @@ from pathlib import Path
 
 
 class Link:
-    """Two vhost-user sockets: the middle listens, `portgen` is the guest."""
+    """Vhost-user sockets, one for each port: the middle listens, `portgen` is the guest."""
 
     kind = "vhost"
     #: `portgen` needs memory that can be shared.
     generator_arguments: list[str] = []
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, ports: int = 2):
+        self.folder, self.ports = folder, ports
 
     def make(self) -> None:
         """Before the middle starts."""
@@ -33,8 +33,8 @@ class Link:
         return self.folder / str(i)
 
     def ready(self) -> bool:
-        """Whether the middle has opened both."""
-        return all(self.path(i).exists() for i in range(2))
+        """Whether the middle has opened all."""
+        return all(self.path(i).exists() for i in range(self.ports))
 
     def generator(self, i: int) -> str:
         """What `portgen` opens."""
@@ -96,8 +96,8 @@ class Veth(Link):
     kind = "packet"
     count = 0
 
-    def __init__(self, folder: Path):
-        super().__init__(folder)
+    def __init__(self, folder: Path, ports: int = 2):
+        super().__init__(folder, ports)
         self.name = f"bp{os.getpid() % 10000}{chr(ord('a') + Veth.count)}"
         Veth.count += 1
 
@@ -110,7 +110,7 @@ class Veth(Link):
         return f"{self.name}g{i}"
 
     def make(self) -> None:
-        for i in range(2):
+        for i in range(self.ports):
             run("ip", "link", "add", self.ours(i), "type", "veth", "peer", "name", self.theirs(i))
             for end in (self.ours(i), self.theirs(i)):
                 # The kernel's own packets would be measured, too.
@@ -118,7 +118,7 @@ class Veth(Link):
                 run("ip", "link", "set", end, "up", "promisc", "on")
 
     def remove(self) -> None:
-        for i in range(2):
+        for i in range(self.ports):
             subprocess.run(["ip", "link", "delete", self.ours(i)], capture_output=True)
 
     def ready(self) -> bool:
@@ -164,8 +164,8 @@ class Tap(Link):
     #: What new interfaces are like; read at the beginning, put back at the end.
     DEFAULT = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
 
-    def __init__(self, folder: Path):
-        super().__init__(folder)
+    def __init__(self, folder: Path, ports: int = 2):
+        super().__init__(folder, ports)
         self.name = f"bt{os.getpid() % 10000}"
         self.before: str | None = None
 
@@ -179,7 +179,7 @@ class Tap(Link):
             self.DEFAULT.write_text(self.before)
 
     def ready(self) -> bool:
-        return all(Path(f"/sys/class/net/{self.generator(i)}").exists() for i in range(2))
+        return all(Path(f"/sys/class/net/{self.generator(i)}").exists() for i in range(self.ports))
 
     def generator(self, i: int) -> str:
         return f"{self.name}p{i}"

@@ -38,7 +38,7 @@ class Failed(Exception):
 
 
 class Middle:
-    """A process that forwards between two ports."""
+    """A process that forwards between ports: two, unless the workload has more."""
 
     name = ""
     #: The forwarding thread's name begins like this.
@@ -46,16 +46,17 @@ class Middle:
     #: Whether its threads have real-time priority; otherwise they are nicer to one another than to anybody else.
     realtime = True
 
-    def __init__(self, folder: Path, link: type[Link]):
+    def __init__(self, folder: Path, link: type[Link], ports: int = 2):
         self.folder = folder / re.sub(r"\W+", "-", self.name)
         self.folder.mkdir()
-        self.link = link(self.folder)
+        self.ports = ports
+        self.link = link(self.folder, ports)
         self.process: subprocess.Popen | None = None
         self.log = self.folder / "log.txt"
 
     def sockets(self) -> list[str]:
         """What the generator's ports connect to, as `portgen --port` takes them."""
-        return [self.link.generator(i) for i in range(2)]
+        return [self.link.generator(i) for i in range(self.ports)]
 
     def spawn(self, command: list[str]) -> None:
         """Starts the process that forwards."""
@@ -183,17 +184,17 @@ class Sluice(Middle):
 
     def __init__(
         self, folder: Path, link: type[Link], binary: str, program: Path, entries: str, name: str = "sluice", extra: list[str] = [],
-        grpc: str = "none", realtime: bool = True,
+        grpc: str = "none", realtime: bool = True, ports: int = 2,
     ):  # fmt: skip
         self.name, self.grpc, self.realtime = name, grpc, realtime
-        super().__init__(folder, link)
+        super().__init__(folder, link, ports)
         self.binary, self.program, self.extra = binary, program, extra
         self.entries = self.folder / "entries.stf"
         self.entries.write_text(entries)
 
     def launch(self) -> None:
         command = [self.binary, "run", str(self.program), "--idle", "busy", "--grpc", self.grpc, *self.extra]
-        for i in range(2):
+        for i in range(self.ports):
             command += ["-i", f"{i}@{self.link.sluice(i)}"]
         self.spawn(command + ["--entries", str(self.entries)])
         self.wait_for("its worker", lambda: any(n.startswith(self.worker) for n in self.threads().values()))
@@ -202,7 +203,7 @@ class Sluice(Middle):
             if name.startswith(self.worker):
                 os.sched_setaffinity(thread, {WORKER_CPU})
         # Sockets are there before program and entries are: the ports come last.
-        self.wait_for("its ports", lambda: "port 1 is" in self.log.read_text())
+        self.wait_for("its ports", lambda: f"port {self.ports - 1} is" in self.log.read_text())
         self.settle()
         self.pause()
 
@@ -223,8 +224,11 @@ class Ovs(Middle):
         "megaflow hits": "megaflow cache", "miss with success upcall": "upcalls", "miss with failed upcall": "upcalls",
     }  # fmt: skip
 
-    def __init__(self, folder: Path, link: type[Link], flows: str, settings: list[str], megaflows_max: int):
-        super().__init__(folder, link)
+    def __init__(
+        self, folder: Path, link: type[Link], flows: str, settings: list[str], megaflows_max: int, ports: int = 2, commands: list[list[str]] = [],
+    ):  # fmt: skip
+        super().__init__(folder, link, ports)
+        self.commands = commands
         self.flows, self.settings, self.megaflows_max = flows, settings, megaflows_max
         self.environment = os.environ | {f"OVS_{kind}DIR": str(self.folder) for kind in ("RUN", "LOG", "DB")}
 
@@ -287,12 +291,14 @@ class Ovs(Middle):
         self.run("ovs-ofctl", "del-flows", bridge)
         (folder / "flows.txt").write_text(self.flows)
         self.run("ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", bridge, f"{folder}/flows.txt")
-        for i in range(2):
+        for i in range(self.ports):
             name = self.link.ovs_name(i)
             self.vsctl("add-port", "br0", name, "--", "set", "Interface", name, *self.link.ovs(i), f"ofport_request={i + 1}")
             problem = self.vsctl("get", "Interface", name, "error").strip()
             if problem != "[]":
                 raise Failed(f"port {name} of {self.name}: {problem}")
+        for command in self.commands:
+            self.vsctl(*command)
         self.wait_for("its sockets", self.link.ready)
         self.appctl("revalidator/pause")
         self.appctl("upcall/set-flow-limit", str(self.megaflows_max))

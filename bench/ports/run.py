@@ -31,6 +31,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import bars  # noqa: E402
+import copies  # noqa: E402
 import l2  # noqa: E402
 import l2l3acl  # noqa: E402
 import links  # noqa: E402
@@ -41,7 +42,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = Path("/proc/sys/vm/nr_hugepages")
 PAGES_NEEDED = 512
 #: By name.
-WORKLOADS = l2.ALL | l2l3acl.ALL
+WORKLOADS = l2.ALL | l2l3acl.ALL | copies.ALL
 #: What runs without `--work`: workloads, link, sizes, directions, latency.
 EVERYWHERE = "l2,l2l3acl-64"
 SUITE = [
@@ -61,6 +62,8 @@ PERCENTILES = ("p50", "p99", "p999")
 #: A guest that connects while the switch still lets go of the last one is refused now and then.
 ATTEMPTS = 3
 RESTARTS_MAX = 3
+#: What a port sends that only receives, for `portgen`.
+NOTHING = Path("none")
 
 
 @contextlib.contextmanager
@@ -164,10 +167,10 @@ def make(work: Workload, folder: Path, arguments: argparse.Namespace, only: set[
     if link.without_ovs:
         print(f"\n{work.name} without OVS: {link.without_ovs}")
     else:
-        made += [middles.Ovs(folder, link, work.flows, work.ovs, work.megaflows_max)]
+        made += [middles.Ovs(folder, link, work.flows, work.ovs, work.megaflows_max, work.ports, work.ovs_commands)]
     for place, path in enumerate(arguments.sluice.split(",")):
         name = "sluice" if place == 0 else f"sluice {place + 1}"
-        made += [middles.Sluice(folder, link, path, work.program, work.entries, name)]
+        made += [middles.Sluice(folder, link, path, work.program, work.entries, name, ports=work.ports)]
     return [m for m in made if only is None or m.name in only]
 
 
@@ -286,12 +289,13 @@ def measure_work(work: Workload, folder: Path, arguments: argparse.Namespace, on
             # The sizes are those on the wire, where a frame ends with a check sequence of four bytes.
             length = None if size is None else size - 4
             for i, data in enumerate(work.frames(length)):
-                both.append(folder / f"frames{i}.bin")
-                both[i].write_bytes(data)
+                both.append(folder / f"frames{i}.bin" if data else NOTHING)
+                if data:
+                    both[i].write_bytes(data)
             if place == 0:
                 fill(work, all_middles, arguments, both, length)
             for direction in arguments.directions.split(","):
-                files = both if direction == "bi" else [both[0], Path("none")]
+                files = both if direction == "bi" else [both[0]] + [NOTHING] * (work.ports - 1)
                 rates: dict[str, list[float]] = {middle.name: [] for middle in all_middles}
                 answers: dict[str, list[dict]] = {middle.name: [] for middle in all_middles}
                 for turn in range(arguments.rounds):
@@ -352,7 +356,7 @@ def measure_latency(
 def fill(work: Workload, all_middles: list[middles.Middle], arguments: argparse.Namespace, files: list[Path], length: int | None) -> None:
     """Has OVS make its megaflows, in pieces, so that others get their turn on the machine, until a piece makes no more."""
     # Each flow comes in each piece.
-    seconds = 1 + 2 * sum(file.stat().st_size for file in files) / (length or 60) / FILL_RATE
+    seconds = 1 + 2 * sum(file.stat().st_size for file in files if file != NOTHING) / (length or 60) / FILL_RATE
     for middle in (middle for middle in all_middles if isinstance(middle, middles.Ovs)):
         before = -1.0
         for _ in range(FILL_PIECES_MAX):

@@ -29,3 +29,7 @@ class Workload:
     megaflows_max: int = 5_000_000
     #: The same for VPP, as its commands; `{0}` and `{1}` are its interfaces.
     vpp: list[str] = field(default_factory=list)
+    #: How many ports there are; of those beyond the first two, `frames` may have no bytes: they only receive.
+    ports: int = 2
+    #: Calls of `ovs-vsctl` behind the ports', as their arguments.
+    ovs_commands: list[list[str]] = field(default_factory=list)

@@ -139,31 +139,37 @@ pub fn run(mut ports: Vec<Port>, pool: &PoolRef, plan: &Plan) -> Counted {
         next_turn = now + turn;
         turns += u64::from(measuring);
         for port in &mut ports {
-            let count = port.queue.rx(&mut received, RX_BURST);
-            if count == 0 {
-                continue;
-            }
-            port.received += count as u64;
-            port.received_bytes += received.iter().map(|packet| packet.len() as u64).sum::<u64>();
-            if measuring {
-                tenths[((now - begun) * 10 / length).min(9) as usize] += count as u64;
-            }
-            if plan.latency {
-                let now = ticks();
-                for packet in &received {
-                    if let Some(sent) = packet.data().last_chunk().map(|bytes| u64::from_le_bytes(*bytes))
-                        && sent >= begun
-                        && sent <= now
-                    {
-                        latency.add(now - sent);
+            // More than one burst: a port may get what several send.
+            loop {
+                let count = port.queue.rx(&mut received, RX_BURST);
+                if count == 0 {
+                    break;
+                }
+                port.received += count as u64;
+                port.received_bytes += received.iter().map(|packet| packet.len() as u64).sum::<u64>();
+                if measuring {
+                    tenths[((now - begun) * 10 / length).min(9) as usize] += count as u64;
+                }
+                if plan.latency {
+                    let now = ticks();
+                    for packet in &received {
+                        if let Some(sent) = packet.data().last_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+                            && sent >= begun
+                            && sent <= now
+                        {
+                            latency.add(now - sent);
+                        }
                     }
                 }
-            }
-            // What came is what goes: the buffers nearest to the processor.
-            spare.append(&mut received);
-            if spare.len() > SPARE_MAX {
-                let mut rest = spare.split_off(SPARE_MAX / 2);
-                free_bulk(&mut rest);
+                // What came is what goes: the buffers nearest to the processor.
+                spare.append(&mut received);
+                if spare.len() > SPARE_MAX {
+                    let mut rest = spare.split_off(SPARE_MAX / 2);
+                    free_bulk(&mut rest);
+                }
+                if count < RX_BURST {
+                    break;
+                }
             }
         }
         for (port, pace) in ports.iter_mut().zip(&mut paces) {

@@ -12,8 +12,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 enum Peer {
     /// Nothing special.
     Honest,
-    /// The next call sleeps for this time, once.
+    /// The next call waits for this time in a page fault, once.
     Delays(Duration),
+    /// The next call waits for this time elsewhere, once, as a thread does that a signal or a debugger has stopped.
+    IsStopped(Duration),
     /// The next call computes for this time, once.
     IsSlow(Duration),
     /// Calls block until this changes.
@@ -51,6 +53,12 @@ impl Behaviour {
                 *peer = Peer::Honest;
                 drop(peer);
                 sleep(time);
+                page_fault();
+            }
+            Peer::IsStopped(time) => {
+                *peer = Peer::Honest;
+                drop(peer);
+                sleep(time);
             }
             Peer::IsSlow(time) => {
                 *peer = Peer::Honest;
@@ -62,8 +70,23 @@ impl Behaviour {
                 *self.waiting.lock().unwrap() += 1;
                 drop(self.changed.wait_while(peer, |peer| *peer == Peer::Stops).unwrap());
                 *self.waiting.lock().unwrap() -= 1;
+                page_fault();
             }
         }
+    }
+}
+
+/// Touches a page for the first time. As in a fault that a peer holds up, the kernel counts it at its end.
+#[allow(unsafe_code)]
+fn page_fault() {
+    const BYTES: usize = 4096;
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping, which nobody else knows, is written while it is there.
+    unsafe {
+        let page = libc::mmap(std::ptr::null_mut(), BYTES, access, kind, -1, 0);
+        assert_ne!(page, libc::MAP_FAILED);
+        page.cast::<u8>().write_volatile(1);
+        libc::munmap(page, BYTES);
     }
 }
 
@@ -231,6 +254,9 @@ fn is_served_by_its_worker() -> bool {
         rig.queue.rx(&mut Vec::new(), 1);
         // The worker's own sleep is not attributed to a call.
         sleep(Duration::from_millis(3));
+        // Nor is a wait that is no page fault.
+        rig.behaviour.set(Peer::IsStopped(Duration::from_millis(3)));
+        rig.queue.rx(&mut Vec::new(), 1);
     }
     rig.passes();
     rig.callers() == [current().id()] && rig.device.note().is_none()

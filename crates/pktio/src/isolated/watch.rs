@@ -1,8 +1,9 @@
 //! Detection of a worker's calls that a peer has held up.
 //!
-//! Time alone does not tell: the thread may have been preempted during the call, which is not the peer's fault. So the
-//! kernel's counts for the thread ([`Usage`]) are compared with counts from before the call. Those were read at most
-//! [`RECOUNT`] before the call began. They are read again after each sleep of the worker and each other wait that it
+//! Time alone does not tell: the thread may have been preempted during the call, which is not the peer's fault. Nor does
+//! a wait: a signal or a debugger may have stopped the thread, or somebody frozen its control group. A peer holds its
+//! reader up in a page fault, which the kernel counts once it is over. So the kernel's counts for the thread ([`Usage`])
+//! are compared with counts from before the call. Those were read at most [`RECOUNT`] before the call began. They are read again after each sleep of the worker and each other wait that it
 //! reports ([`crate::has_waited`]), so that these are not attributed to the call. They belong to the thread, since
 //! several workers may call one queue.
 
@@ -12,13 +13,13 @@ use shared_memory::{Entered, Usage};
 use std::cell::Cell;
 use std::time::Duration;
 
-/// A call that takes longer than this and has waited was held up. A burst takes some ten microseconds, and while a
+/// A call that takes longer than this, has waited, and has had a page fault was held up. A burst takes some ten microseconds, and while a
 /// worker waits for one port's peer, the packets of all its ports wait.
 pub(super) const HELD_UP: Duration = Duration::from_millis(1);
 /// A call that computes for longer and has page faults blocked the worker, too: the kernel clears huge pages in it. First
 /// accesses to ordinary pages take less time, even thousands of them. (Time that a host takes may count as computed.)
 const FAULTED: Duration = Duration::from_millis(50);
-/// A call that takes longer than this and has waited counts towards [`SHORT_MAX`].
+/// A call that takes longer than this, has waited, and has had a page fault counts towards [`SHORT_MAX`].
 const SHORT: Duration = Duration::from_micros(100);
 /// Limit of a leaky bucket: the total time of short waits, less what has leaked ([`LEAK`]).
 const SHORT_MAX: Duration = Duration::from_millis(20);
@@ -99,10 +100,12 @@ impl Watch {
         if is_held_up(took, computed, before, usage, has_damage) {
             return Some(took);
         }
-        if usage.waits > before.waits {
+        if usage.waits > before.waits && usage.faults > before.faults {
             self.short_sum = self.short_sum.saturating_sub(of(end.wrapping_sub(self.short_at)) / LEAK) + took;
             self.short_at = end;
-            // The wait has been counted for this call and must not be counted for the next.
+        }
+        if usage.waits > before.waits {
+            // The wait has been judged for this call and must not be judged for the next.
             count(end);
         }
         (self.short_sum > SHORT_MAX).then_some(self.short_sum)
@@ -112,8 +115,9 @@ impl Watch {
 /// Whether the peer has held up this one call. A wait for a page that is read from a disk only counts towards
 /// [`SHORT_MAX`]: it may be a page of this process that the kernel evicted, which is not the peer's fault.
 fn is_held_up(took: Duration, computed: Duration, before: Usage, after: Usage, has_damage: bool) -> bool {
-    let has_waited = after.waits > before.waits && after.major_faults == before.major_faults;
-    took > HELD_UP && (has_waited || has_damage) || after.faults > before.faults && computed > FAULTED
+    let has_faulted = after.faults > before.faults;
+    let has_waited = after.waits > before.waits && has_faulted && after.major_faults == before.major_faults;
+    took > HELD_UP && (has_waited || has_damage) || has_faulted && computed > FAULTED
 }
 
 #[cold]
@@ -128,11 +132,12 @@ mod tests {
     #[test]
     fn a_page_that_is_read_from_a_disk_is_not_the_peer_s_wait() {
         let usage = |waits, faults, major_faults| Usage { waits, faults, major_faults, time: Duration::ZERO };
-        let (before, waited, read) = (usage(5, 7, 1), usage(6, 7, 1), usage(6, 8, 2));
+        let (before, waited, read) = (usage(5, 7, 1), usage(6, 8, 1), usage(6, 8, 2));
         let (short, long, none) = (HELD_UP, 2 * HELD_UP, Duration::ZERO);
         assert!(is_held_up(long, none, before, waited, false));
         assert!(!is_held_up(short, none, before, waited, false));
         assert!(!is_held_up(long, none, before, before, false), "preempted");
+        assert!(!is_held_up(long, none, before, usage(6, 7, 1), false), "stopped, as by a debugger");
         assert!(!is_held_up(long, none, before, read, false));
         assert!(is_held_up(long, none, before, read, true), "the peer has truncated its memory");
         assert!(is_held_up(2 * FAULTED, 2 * FAULTED, before, usage(5, 8, 1), false), "a page was cleared");

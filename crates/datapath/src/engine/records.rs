@@ -27,6 +27,17 @@ struct Place {
     mask: u64,
 }
 
+/// Where an intrinsic is read.
+#[derive(Clone, Copy)]
+pub(super) struct At(u32);
+
+/// Values of intrinsics for several records: of those that the program reads, the word and what is written there.
+pub(super) struct Constants<const N: usize> {
+    count: usize,
+    words: [(u32, u64); N],
+    values: [(Intrinsic, u64); N],
+}
+
 /// By intrinsic.
 type Places = [Place; Intrinsic::ALL.len()];
 
@@ -198,6 +209,59 @@ impl Records {
     #[inline]
     pub(super) fn fill(&mut self, record: Record, words: &[u64]) {
         self.words_mut(record).copy_from_slice(words);
+    }
+
+    /// Where these intrinsics are in each record.
+    #[inline(always)]
+    pub(super) fn places<const N: usize>(&self, which: [Intrinsic; N]) -> [At; N] {
+        which.map(|which| At(self.places[which as usize].at))
+    }
+
+    /// The value of an intrinsic of at most 64 bits.
+    #[inline(always)]
+    pub(super) fn read(&self, record: Record, at: At) -> u64 {
+        // SAFETY: places are within a record's stride, whose words stay where they are as long as the pool, which is borrowed.
+        unsafe { *record.0.as_ptr().add(at.0 as usize) }
+    }
+
+    /// Values for several records: those that the program reads.
+    #[inline]
+    pub(super) fn constants<const N: usize>(&self, values: [(Intrinsic, u64); N]) -> Constants<N> {
+        let mut all = Constants { count: 0, words: [(0, 0); N], values };
+        for (which, value) in values {
+            let place = &self.read[which as usize];
+            all.words[all.count] = (place.at, value & place.mask);
+            // One that is read has bits.
+            all.count += usize::from(place.mask != 0);
+        }
+        all
+    }
+
+    /// Writes such values.
+    #[inline(always)]
+    pub(super) fn write<const N: usize>(&mut self, record: Record, all: &Constants<N>) {
+        for (at, value) in &all.words[..all.count] {
+            // SAFETY: as for `read`.
+            unsafe { *record.0.as_ptr().add(*at as usize) = *value }
+        }
+        if self.has_wide {
+            all.values.iter().for_each(|(which, value)| self.of(record).set(*which, *value));
+        }
+    }
+
+    /// The one that compiled code finds there.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline]
+    pub(super) fn at(&self, words: *mut u64) -> Record {
+        Record(NonNull::new(words).expect("packets on their way have records"))
+    }
+
+    /// Whether a field list keeps anything.
+    #[inline(always)]
+    pub(super) fn keeps(&self, list: u64) -> bool {
+        !self.lists.is_empty() && self.list(list).is_some_and(|at| !self.lists[at].1.is_empty())
     }
 
     /// Where compiled code finds it; it stays there.

@@ -93,6 +93,15 @@ pub const UNIT_BYTES: usize = 2048;
 /// Most times one packet's line of descent goes back to ingress or is cloned from egress.
 pub const PASS_LIMIT: u32 = 64;
 
+/// Where packets are inserted into a batch.
+#[derive(Clone, Copy)]
+pub struct Inserted<'a> {
+    /// Of each the place of a packet in the batch, in order, no two the same.
+    pub places: &'a [u8],
+    /// Whether it goes before that one; else behind it.
+    pub are_before: bool,
+}
+
 /// Where packets end.
 pub trait Sink {
     /// Takes a packet for a port.
@@ -100,6 +109,23 @@ pub trait Sink {
     /// Takes a whole batch for one port; `packets` is empty afterwards.
     fn send_all(&mut self, port: u32, packets: &mut Vec<Packet>) {
         packets.drain(..).for_each(|packet| self.send(port, packet));
+    }
+    /// Takes a batch for one port, and one for another port whose packets are inserted into the first. Both are empty afterwards. Who
+    /// looks at each port alone may take one behind the other.
+    fn send_merged(&mut self, batch: (u32, &mut Vec<Packet>), other: (u32, &mut Vec<Packet>), inserted: Inserted<'_>) {
+        let mut places = inserted.places.iter().peekable();
+        let mut others = other.1.drain(..);
+        for (place, packet) in batch.1.drain(..).enumerate() {
+            let is_there = places.next_if(|at| usize::from(**at) == place).is_some();
+            let mut insert = if is_there { others.next() } else { None };
+            if let Some(other_packet) = insert.take_if(|_| inserted.are_before) {
+                self.send(other.0, other_packet);
+            }
+            self.send(batch.0, packet);
+            if let Some(other_packet) = insert {
+                self.send(other.0, other_packet);
+            }
+        }
     }
     /// Takes a finished packet for a port, of a class of service there.
     fn send_in_class(&mut self, port: u32, _class: u8, packet: Packet) {
@@ -714,7 +740,7 @@ impl Engine {
 
     /// Where the clones of a packet go: to a session's ports, or to the one that the program names.
     fn session(&mut self, record: Record) -> Option<Targets> {
-        if self.program.intrinsic(Intrinsic::ClonePort).is_some() {
+        if self.mirroring.names_session == Intrinsic::ClonePort {
             return Some(self.lookups.port(self.records.of(record).get(Intrinsic::ClonePort) as u32));
         }
         self.lookups.session(self.records.of(record).get(Intrinsic::CloneSession) as u32)

@@ -14,18 +14,19 @@
 //! received packets where egress only sends. Clones that begin with the same values share one record where their entry cannot hand
 //! them over to the engine again, which is what writes a record.
 //!
-//! Tests: `tests/clones.rs`, `tests/waves.rs`.
+//! Tests: `tests/mirrors.rs`, `tests/clones.rs`, `tests/waves.rs`, `tests/again.rs`.
 
 use super::records::Record;
 use super::waves::{Burst, Descent, Item, Row, describe, owned};
 use super::{
-    Ended, Engine, PASS_LIMIT, REQUESTS, Sink, apply, asks, egress_intrinsics, fate, ingress_intrinsics, units,
+    Ended, Engine, Inserted, PASS_LIMIT, REQUESTS, Sink, Survey, apply, asks, egress_intrinsics, fate,
+    ingress_intrinsics, units,
 };
 use crate::drops::{DropReason, RuntimeDrop};
 use crate::executor::Executor;
 use crate::replication::Replica;
 use abi::packet::{BATCH_MAX, FateCode};
-use ir::{BitSet, EntryKind, Fate, Intrinsic, Program, Terminator};
+use ir::{BitSet, EntryKind, Fate, Intrinsic, Operand, Program, SlotId, Terminator};
 use pktio::{Packet, RawPacket};
 
 /// How the clones of a program, and the packets that they are of, can be taken on.
@@ -38,22 +39,27 @@ pub(super) struct Mirroring {
     sends_at_once: bool,
     /// Whether clones with the same values may share a record: their entry writes none, nor reads the frame's length.
     shares_records: bool,
+    /// Whether packets may come to the engine with a record behind egress, or egress reads whether they ask for clones.
+    egress_asks: bool,
     /// Whether a field list holds what the switch sets.
     lists_intrinsics: bool,
     /// What names a clone's session: its number, or its port.
-    names_session: Intrinsic,
+    pub names_session: Intrinsic,
 }
 
 impl Mirroring {
     /// For a program whose operations read these slots.
     pub(super) fn new(program: &Program, read: &BitSet, shows_depth: bool) -> Mirroring {
         let reads_length = program.intrinsic(Intrinsic::PacketLength).is_some_and(|slot| read.contains(slot.index()));
+        let flag = program.intrinsic(Intrinsic::CloneFlag);
+        let reads_flag = flag.is_some_and(|slot| reads(program, EntryKind::Egress, slot));
         let mut listed = program.field_lists.iter().flat_map(|(_, slots)| slots);
         Mirroring {
             is_possible: !shows_depth && !program.queues && program.openflow.is_none(),
             sends_clones_at_once: program.sends_at_once(EntryKind::CloneIngress),
             sends_at_once: program.sends_at_once(EntryKind::Egress),
             shares_records: !hands_over(program, EntryKind::CloneIngress) && !reads_length,
+            egress_asks: hands_over(program, EntryKind::Egress) || reads_flag,
             lists_intrinsics: listed.any(|slot| program.intrinsics.iter().any(|(_, known)| known == slot)),
             names_session: match program.intrinsic(Intrinsic::ClonePort) {
                 Some(_) => Intrinsic::ClonePort,
@@ -61,6 +67,16 @@ impl Mirroring {
             },
         }
     }
+}
+
+/// Whether an entry reads a slot.
+fn reads(program: &Program, kind: EntryKind, slot: SlotId) -> bool {
+    let stages = program.entry(kind).map_or(&[][..], |entry| &entry.stages);
+    stages.iter().flat_map(|stage| &program.stages[stage.index()].blocks).any(|block| {
+        let mut is_read = block.term.operand().and_then(Operand::slot) == Some(slot);
+        block.insts.iter().for_each(|inst| inst.op.for_each_use(program, |used| is_read |= used == slot));
+        is_read
+    })
 }
 
 /// Whether packets may come from an entry to the engine, with a record.
@@ -83,15 +99,20 @@ struct Form {
     keeps_headers: bool,
 }
 
+impl Form {
+    /// Most clones that a packet may have here. More are made one batch after the other, which frames must outlast.
+    #[inline(always)]
+    fn clones_max(&self) -> usize {
+        if self.clones_first { BATCH_MAX } else { 1 }
+    }
+}
+
 /// What the packets of a batch ask for.
 struct Asked {
     form: Form,
-    /// How many ask for clones; of each its place and the port that it names, where it asks at the end of ingress.
+    /// How many ask for clones, and of each its place.
     count: usize,
     places: [u8; BATCH_MAX],
-    ports: [u64; BATCH_MAX],
-    /// A bit for each that is dropped there once it is cloned.
-    drops: u64,
     /// A bit for each whose session or field list is not that of the one before, and how many clones it has.
     begins: u64,
     clones: [u8; BATCH_MAX],
@@ -99,6 +120,17 @@ struct Asked {
     clones_max: usize,
     lost: u64,
 }
+
+/// The places of a batch.
+const ALL: [u8; BATCH_MAX] = {
+    let mut all = [0; BATCH_MAX];
+    let mut place = 0;
+    while place < BATCH_MAX {
+        all[place] = place as u8;
+        place += 1;
+    }
+    all
+};
 
 impl Asked {
     /// Those with the same session and field list, from the `first` on.
@@ -109,22 +141,14 @@ impl Asked {
     }
 }
 
-/// What only_clones reads of a record, in this order.
-const READ: [Intrinsic; 6] = [
-    Intrinsic::CloneFlag,
-    Intrinsic::ResubmitFlag,
-    Intrinsic::MulticastGroup,
-    Intrinsic::CloneFieldList,
-    Intrinsic::DropFlag,
-    Intrinsic::EgressSpec,
-];
-
 /// Clones of a batch that are through: their frames, and of each the port and the place of the received packet.
 #[derive(Default)]
 pub(super) struct Clones {
     packets: Vec<Packet>,
     ports: Vec<u32>,
     places: Vec<u8>,
+    /// Not 0 if these ports are not all the same.
+    ports_differ: u32,
     /// A buffer.
     ran: Vec<Packet>,
 }
@@ -143,6 +167,14 @@ struct Common {
     record: Record,
 }
 
+/// How clones are made of packets that are alike.
+struct Make {
+    common: Common,
+    list: u64,
+    /// The place of the batch's first one in [`Clones`].
+    first: usize,
+}
+
 /// Clones that were made together.
 struct Run {
     /// What becomes of them, if they are to run.
@@ -157,6 +189,7 @@ struct Run {
 impl Engine {
     /// Takes a batch on of which so many ask for something, if they ask for clones; `packets` is empty then, and otherwise nothing
     /// has been done.
+    #[inline(never)]
     pub(super) fn mirror<S: Sink>(
         &mut self,
         exec: &mut dyn Executor,
@@ -167,13 +200,17 @@ impl Engine {
     ) -> bool {
         let count = packets.len();
         let share = self.work_left / asking as u32;
-        let Some(asked) = self.only_clones(packets, share) else {
+        let Some(asked) = self.only_clones_alike(packets, asking, share).or_else(|| self.only_clones(packets, share))
+        else {
             self.shares[..count].fill(0);
             return false;
         };
         self.work_left -= share * asking as u32;
         if asked.lost > 0 {
             sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoSuchGroup), asked.lost);
+        }
+        if self.sends_all_at_once(&asked, packets, sink) {
+            return true;
         }
         let mut clones = std::mem::take(&mut self.clones);
         let mut deparsing = std::mem::take(&mut self.received);
@@ -197,9 +234,9 @@ impl Engine {
             self.run_received(exec, packets, &asked);
             self.run_clones(exec, run, packets, &mut clones, &mut deparsing, burst, sink);
         }
-        let is_through = self.batch.packets[..count].iter().all(|desc| !asks(desc));
-        if is_through && asked.clones_max <= 1 && self.next.items.is_empty() && self.held.items.is_empty() {
-            self.leave_together(packets, &mut clones, form, sink);
+        let seen = self.survey(count);
+        if seen.asking == 0 && asked.clones_max <= 1 && self.next.items.is_empty() && self.held.items.is_empty() {
+            self.leave_together(packets, &mut clones, form, seen, sink);
         } else if form.clones_first {
             self.hold_all(&mut clones, sink);
             self.go_on_with_received(packets, form, &mut deparsing, burst, sink);
@@ -210,6 +247,7 @@ impl Engine {
         self.is_by_kind = false;
         clones.ports.clear();
         clones.places.clear();
+        clones.ports_differ = 0;
         self.clones = clones;
         self.finish(exec, &mut deparsing, 0..count, burst, sink);
         self.received = deparsing;
@@ -248,32 +286,70 @@ impl Engine {
         (has(form.of_clones) && has(form.of_received)).then_some(form)
     }
 
-    /// What packets ask for, if those that ask for anything ask for clones and nothing else, and none costs
-    /// more than a share. What is left of each one's share is in `shares`.
+    /// What packets ask for, if all do, for the same clones and nothing else, as [`only_clones`](Engine::only_clones).
     #[inline(always)]
+    fn only_clones_alike(&mut self, packets: &[Packet], asking: usize, share: u32) -> Option<Asked> {
+        if asking < packets.len() {
+            return None;
+        }
+        let first = self.batch.packets[0];
+        let form = self.form(first.fate_arg)?;
+        let model = self.records.received(0);
+        let [flag, resubmits, group, list, session] = self.records.places([
+            Intrinsic::CloneFlag,
+            Intrinsic::ResubmitFlag,
+            Intrinsic::MulticastGroup,
+            Intrinsic::CloneFieldList,
+            self.mirroring.names_session,
+        ]);
+        let [list_is, session_is] = [list, session].map(|place| self.records.read(model, place));
+        // A group named in egress is none.
+        let others = if form.clones_first { [resubmits, group] } else { [self.records.nowhere(); 2] };
+        if self.passes.iter().any(|passes| u32::from(*passes) >= PASS_LIMIT) {
+            return None;
+        }
+        let mut differ = 0;
+        for (place, desc) in self.batch.packets[..packets.len()].iter().enumerate() {
+            let is_request = desc.fate == FateCode::Replicate as u32 && desc.fate_arg == first.fate_arg;
+            if !is_request {
+                return None;
+            }
+            let record = self.records.received(place);
+            let read = |place| self.records.read(record, place);
+            differ |= (read(list) ^ list_is) | (read(session) ^ session_is) | read(others[0]) | read(others[1]);
+            differ |= u64::from(read(flag) == 0);
+        }
+        if differ != 0 {
+            return None;
+        }
+        let targets = self.session(model);
+        let clones = targets.map_or(0, |targets| targets.count);
+        if clones > form.clones_max() {
+            return None;
+        }
+        let record_bytes = self.records.bytes();
+        for (left, packet) in self.shares.iter_mut().zip(packets) {
+            *left = share.checked_sub(clones as u32 * units(packet.len() + record_bytes))?;
+        }
+        let lost = if targets.is_none() { packets.len() as u64 } else { 0 };
+        let (count, clones_max) = (packets.len(), clones);
+        Some(Asked { form, count, places: ALL, begins: 1, clones: [clones as u8; BATCH_MAX], clones_max, lost })
+    }
+
+    /// What packets ask for, if those that ask for anything ask for clones and nothing else, and none costs more than a share. What
+    /// is left of each one's share is in `shares`.
+    #[inline(never)]
     fn only_clones(&mut self, packets: &[Packet], share: u32) -> Option<Asked> {
         let first = self.batch.packets[..packets.len()].iter().find(|desc| asks(desc))?;
         let (point, form) = (first.fate_arg, self.form(first.fate_arg)?);
-        let clones_max = if form.clones_first { BATCH_MAX } else { 1 };
         let record_bytes = self.records.bytes();
-        let [flag, resubmits, group, list, drops, port] = self.records.places(READ);
-        let [session] = self.records.places([self.mirroring.names_session]);
-        let drop_port = self.program.drop_port;
-        let mut asked = Asked {
-            form,
-            count: 0,
-            places: [0; BATCH_MAX],
-            ports: [0; BATCH_MAX],
-            drops: 0,
-            begins: 0,
-            clones: [0; BATCH_MAX],
-            clones_max: 0,
-            lost: 0,
-        };
+        let mut asked =
+            Asked { form, count: 0, places: [0; BATCH_MAX], begins: 0, clones: [0; BATCH_MAX], clones_max: 0, lost: 0 };
         let mut last = None;
         let mut clones = Some(0);
         for (place, packet) in packets.iter().enumerate() {
             let desc = &self.batch.packets[place];
+            self.shares[place] = 0;
             if !asks(desc) {
                 continue;
             }
@@ -282,19 +358,14 @@ impl Engine {
                 return None;
             }
             let record = self.records.received(place);
-            let read = |place| self.records.read(record, place);
-            if read(flag) == 0 || u32::from(self.passes[place]) >= PASS_LIMIT {
+            let slots = self.records.of(record);
+            if slots.get(Intrinsic::CloneFlag) == 0 || u32::from(self.passes[place]) >= PASS_LIMIT {
                 return None;
             }
-            if form.clones_first {
-                if read(resubmits) | read(group) != 0 {
-                    return None;
-                }
-                let port = read(port);
-                asked.ports[asked.count] = port;
-                asked.drops |= u64::from(read(drops) != 0 || drop_port == Some(port)) << asked.count;
+            if form.clones_first && slots.get(Intrinsic::ResubmitFlag) | slots.get(Intrinsic::MulticastGroup) != 0 {
+                return None;
             }
-            let request = (read(session), read(list));
+            let request = (slots.get(self.mirroring.names_session), slots.get(Intrinsic::CloneFieldList));
             if last != Some(request) {
                 last = Some(request);
                 asked.begins |= 1 << asked.count;
@@ -302,17 +373,58 @@ impl Engine {
             }
             asked.lost += u64::from(clones.is_none());
             let clones = clones.unwrap_or(0);
-            if clones > clones_max {
+            if clones > form.clones_max() {
                 return None;
             }
-            let cost = clones as u32 * units(packet.len() + record_bytes);
-            self.shares[place] = share.checked_sub(cost)?;
+            self.shares[place] = share.checked_sub(clones as u32 * units(packet.len() + record_bytes))?;
             asked.places[asked.count] = place as u8;
             asked.clones[asked.count] = clones as u8;
             asked.count += 1;
             asked.clones_max = asked.clones_max.max(clones);
         }
         Some(asked)
+    }
+
+    /// Sends a batch of packets that are alike, each behind its clones, where nothing changes either; whether it is one.
+    #[inline(always)]
+    fn sends_all_at_once<S: Sink>(&mut self, asked: &Asked, packets: &mut Vec<Packet>, sink: &mut S) -> bool {
+        let Mirroring { sends_clones_at_once, sends_at_once, .. } = self.mirroring;
+        let count = packets.len();
+        if !(sends_clones_at_once && sends_at_once && asked.form.clones_first)
+            || asked.begins != 1
+            || asked.count < count
+            || asked.lost > 0
+        {
+            return false;
+        }
+        let model = self.records.received(0);
+        let Some(session) = self.session(model) else { return false };
+        let [drops, port] = self.records.places([Intrinsic::DropFlag, Intrinsic::EgressSpec]);
+        let drop_port = self.program.drop_port;
+        let bytes = if session.length == 0 { u16::MAX } else { session.length.min(u16::MAX.into()) as u16 };
+        let clones = session.count.min(asked.clones_max);
+        for (place, packet) in packets.drain(..).enumerate() {
+            for number in 0..clones {
+                self.copies.prepare(&packet, 1, clones * (count - place) - number);
+                match self.copies.copy(&packet) {
+                    Some(copy) => {
+                        let to = session.replica(number).port & self.port_mask;
+                        sink.send(to, owned(&shortened(copy.into_raw(), bytes)));
+                    }
+                    None => sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoBuffer), 1),
+                }
+            }
+            let record = self.records.received(place);
+            let to = self.records.read(record, port);
+            match self.records.read(record, drops) != 0 || drop_port == Some(to) {
+                true => sink.drop(DropReason::Program(self.ingress_drop), packet),
+                false => sink.send(to as u32 & self.port_mask, packet),
+            }
+        }
+        // What they have left.
+        self.work_left += self.shares[..count].iter_mut().map(std::mem::take).sum::<u32>();
+        self.copies.end();
+        true
     }
 
     /// What the clones for a session's replica have in common.
@@ -388,34 +500,59 @@ impl Engine {
             let list = self.records.of(model).get(Intrinsic::CloneFieldList);
             let has_own = form.keeps_headers || !self.mirroring.shares_records || self.records.keeps(list);
             run.are_truncated |= is_run && common.truncate != u16::MAX;
-            for k in alike {
-                let place = asked.places[k];
-                let packet = &packets[usize::from(place)];
-                self.copies.prepare(packet, 1, asked.count - k);
-                let Some(copy) = self.copies.copy(packet) else {
-                    sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoBuffer), 1);
-                    continue;
-                };
-                let copy = shortened(copy.into_raw(), common.cut);
-                if is_run {
-                    let mut record = common.record;
-                    if has_own {
-                        record = self.own_record(&common, form, usize::from(place), list, &copy, burst);
-                    }
-                    let consumed = if form.keeps_headers { self.batch.packets[usize::from(place)].consumed } else { 0 };
-                    let to = clones.packets.len() - first;
-                    run.truncate[to] = common.truncate;
-                    let record = self.records.pointer(record);
-                    describe(&mut self.further.packets[to], &copy, record, consumed, burst);
-                }
-                clones.packets.push(owned(&copy));
-                clones.places.push(place);
+            run.truncate[clones.packets.len() - first..][..alike.len()].fill(common.truncate);
+            let make = Make { common, list, first };
+            match (is_run, has_own) {
+                (false, _) => self.copy_frames::<false, false, S>(packets, asked, alike, make, clones, burst, sink),
+                (true, false) => self.copy_frames::<true, false, S>(packets, asked, alike, make, clones, burst, sink),
+                (true, true) => self.copy_frames::<true, true, S>(packets, asked, alike, make, clones, burst, sink),
             }
             if !is_run {
-                clones.ports.resize(clones.packets.len(), common.to.port & self.port_mask);
+                let port = common.to.port & self.port_mask;
+                clones.ports.resize(clones.packets.len(), port);
+                clones.ports_differ |= clones.ports.first().map_or(0, |first| first ^ port);
             }
         }
         run
+    }
+
+    /// Copies the frames of packets that are alike. Clones that are to run are described, with records of their own if they have some.
+    #[inline(never)]
+    fn copy_frames<const RUN: bool, const OWN: bool, S: Sink>(
+        &mut self,
+        packets: &[Packet],
+        asked: &Asked,
+        alike: std::ops::Range<usize>,
+        make: Make,
+        clones: &mut Clones,
+        burst: Burst,
+        sink: &mut S,
+    ) {
+        let Make { common, list, first } = make;
+        let form = asked.form;
+        let shared = self.records.pointer(common.record);
+        for k in alike {
+            let place = asked.places[k];
+            let packet = &packets[usize::from(place)];
+            self.copies.prepare(packet, 1, asked.count - k);
+            let Some(copy) = self.copies.copy(packet) else {
+                sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoBuffer), 1);
+                continue;
+            };
+            let copy = shortened(copy.into_raw(), common.cut);
+            if RUN {
+                let mut record = shared;
+                if OWN {
+                    let own = self.own_record(&common, form, usize::from(place), list, &copy, burst);
+                    record = self.records.pointer(own);
+                }
+                let consumed =
+                    if OWN && form.keeps_headers { self.batch.packets[usize::from(place)].consumed } else { 0 };
+                describe(&mut self.further.packets[clones.packets.len() - first], &copy, record, consumed, burst);
+            }
+            clones.packets.push(owned(&copy));
+            clones.places.push(place);
+        }
     }
 
     /// The record of a clone that differs from others.
@@ -470,6 +607,8 @@ impl Engine {
         }
         let ran = &self.further.packets[..clones.packets.len() - first];
         clones.ports.extend(ran.iter().map(|desc| desc.egress_port));
+        let port = clones.ports.first().copied().unwrap_or(0);
+        clones.ports_differ |= ran.iter().fold(0, |differ, desc| differ | (desc.egress_port ^ port));
         if fates & REQUESTS != 0 {
             if !form.clones_first {
                 // Each of them leaves before its clone.
@@ -553,19 +692,25 @@ impl Engine {
             (Intrinsic::EgressTimestamp, now_us),
             (Intrinsic::EnqueueTimestamp, now_us),
         ]);
-        for (k, place) in asked.places[..asked.count].iter().enumerate() {
+        let Mirroring { sends_at_once, egress_asks, .. } = self.mirroring;
+        let may_ask_again = egress_asks || !asked.form.clones_first;
+        let [drops, spec] = self.records.places([Intrinsic::DropFlag, Intrinsic::EgressSpec]);
+        let (drop_port, port_mask) = (self.program.drop_port, self.port_mask);
+        for place in &asked.places[..asked.count] {
             let at = usize::from(*place);
             let record = self.records.received(at);
-            self.records.of(record).clear(Intrinsic::CloneFlag);
+            if may_ask_again {
+                self.records.of(record).clear(Intrinsic::CloneFlag);
+            }
             if asked.form.clones_first {
                 let desc = &mut self.batch.packets[at];
-                let port = asked.ports[k];
-                if asked.drops >> k & 1 != 0 {
+                let port = self.records.read(record, spec);
+                if self.records.read(record, drops) != 0 || drop_port == Some(port) {
                     (desc.fate, desc.fate_arg) = (FateCode::Drop as u32, self.ingress_drop);
                     continue;
                 }
-                if self.mirroring.sends_at_once {
-                    (desc.fate, desc.egress_port) = (FateCode::Send as u32, port as u32 & self.port_mask);
+                if sends_at_once {
+                    (desc.fate, desc.egress_port) = (FateCode::Send as u32, port as u32 & port_mask);
                     continue;
                 }
                 self.records.of(record).set(Intrinsic::EgressPort, port);
@@ -600,20 +745,21 @@ impl Engine {
 
     /// All have come to their ends: each received packet leaves behind its clone, or before it, if it has one.
     #[inline(always)]
-    fn leave_together<S: Sink>(&mut self, packets: &mut Vec<Packet>, clones: &mut Clones, form: Form, sink: &mut S) {
-        let descs = &self.batch.packets[..packets.len()];
+    fn leave_together<S: Sink>(
+        &mut self,
+        packets: &mut Vec<Packet>,
+        clones: &mut Clones,
+        form: Form,
+        seen: Survey,
+        sink: &mut S,
+    ) {
+        let to = self.batch.packets[0].egress_port;
+        let are_sent_alike = seen.ports_differ == 0 && seen.fates == 1 << FateCode::Send as u32;
         if let Some(port) = clones.ports.first().copied()
-            && clones.ports.iter().all(|other| *other == port)
-            && descs.iter().all(|desc| desc.egress_port != port || desc.fate != FateCode::Send as u32)
+            && (clones.ports_differ == 0 && are_sent_alike && port != to)
         {
-            // Each port sees its own order only.
-            sink.send_all(port, &mut clones.packets);
-            return match descs.first().map(|desc| desc.egress_port) {
-                Some(to) if descs.iter().all(|desc| desc.egress_port == to && desc.fate == FateCode::Send as u32) => {
-                    sink.send_all(to, packets);
-                }
-                _ => self.send_or_drop(packets, sink),
-            };
+            let inserted = Inserted { places: &clones.places, are_before: form.clones_first };
+            return sink.send_merged((to, packets), (port, &mut clones.packets), inserted);
         }
         let mut cloned = clones.packets.drain(..).zip(&clones.ports);
         let mut places = clones.places.iter().peekable();

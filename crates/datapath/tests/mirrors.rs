@@ -224,3 +224,28 @@ fn clones_of_clones_and_packets_that_go_on_are_as_those_of_single_packets() {
     let all = [0, 1, 3, 4, 5, 0x11, 0x14, 0x15, 0x21, 0x24, 0xd, 0x45];
     compare(&[CLONE_KEEPING, RESUBMIT, NO_SUCH_GROUP], &[MARK, CLONE_AGAIN, CLONES_DROP], &all);
 }
+
+/// PNA: a packet asks for its copies one mirror slot after the other, behind the deparser, and leaves before them all.
+#[test]
+fn copies_for_several_mirror_slots_leave_behind_their_packet_and_in_the_order_of_the_slots() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/stf/pna/paths.p4");
+    let compiled = frontend::compile(Input::File(&path), &frontend::Options::default(), Until::Ir).expect("a file");
+    assert!(!compiled.failed(), "{}", compiled.render(false));
+    let [raw, optimised] = [compiled.raw, compiled.optimised].map(|program| Arc::new(program.expect("it has a main")));
+    let kinds = [EngineKind::Interpreter, EngineKind::Machine, EngineKind::Staged, EngineKind::Mir];
+    for (kind, program) in kinds.iter().flat_map(|kind| [(kind, &raw), (kind, &optimised)]) {
+        let mut local = Local::new(Arc::new(datapath::load(Arc::clone(program), *kind, 1).expect("it loads")));
+        for (session, ports) in [(7, &[20][..]), (8, &[21, 22])] {
+            let replicas = ports.iter().map(|port| Replica { port: *port, instance: 0 }).collect();
+            let session_is = CloneSession { replicas, ..CloneSession::default() };
+            local.replication().session_insert(session, session_is).expect("a new session");
+        }
+        // The first byte 4: to a port, and mirrored in two slots; 6: recirculated nine times.
+        let [mirrored, other] = [4, 6].map(|what| [what, 5, 0, 0, 0xcc]);
+        for (batch, count) in [(&[&mirrored[..]][..], 1), (&[&mirrored, &mirrored], 2), (&[&mirrored, &other], 1)] {
+            let sent = local.receive_batch(0, batch).expect("they fit");
+            let ports: Vec<u32> = sent.iter().filter(|sent| sent.bytes[0] == 4).map(|sent| sent.port).collect();
+            assert_eq!(ports, [5, 20, 21, 22].repeat(count), "{kind:?}, {} packets", batch.len());
+        }
+    }
+}

@@ -221,17 +221,20 @@ impl Engine {
             for number in 0..asked.clones_max {
                 let run = self.make_clones(packets, &asked, number, &mut clones, burst, sink);
                 self.run_clones(exec, run, packets, &mut clones, &mut deparsing, burst, sink);
-                if !deparsing.is_empty() {
-                    let all = Row(0, deparsing.len());
-                    self.deparse(exec, &mut deparsing, all, true, burst, sink);
-                    deparsing.clear();
-                }
+                self.deparse_now(exec, &mut deparsing, burst, sink);
             }
             self.run_received(exec, packets, &asked);
         } else {
             // Copied before frames are written.
             let run = self.make_clones(packets, &asked, 0, &mut clones, burst, sink);
             self.run_received(exec, packets, &asked);
+            if self.survey(count).asking != 0 {
+                // Each is through before its clone runs, which is described in `further` meanwhile.
+                self.go_on_with_received(packets, form, &mut deparsing, burst, sink);
+                std::mem::swap(&mut self.further, &mut self.some);
+                self.deparse_now(exec, &mut deparsing, burst, sink);
+                std::mem::swap(&mut self.further, &mut self.some);
+            }
             self.run_clones(exec, run, packets, &mut clones, &mut deparsing, burst, sink);
         }
         let seen = self.survey(count);
@@ -806,6 +809,16 @@ impl Engine {
             self.go_on_from(item, 0, deparsing, burst, sink);
         }
         self.further.packets[0] = first;
+    }
+
+    /// Takes packets through the deparser that wait for it.
+    #[inline(always)]
+    fn deparse_now<S: Sink>(&mut self, exec: &mut dyn Executor, deparsing: &mut Vec<Item>, burst: Burst, sink: &mut S) {
+        if !deparsing.is_empty() {
+            let all = Row(0, deparsing.len());
+            self.deparse(exec, deparsing, all, true, burst, sink);
+            deparsing.clear();
+        }
     }
 
     /// Clones that are through are held.

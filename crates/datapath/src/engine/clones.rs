@@ -169,6 +169,8 @@ struct Common {
 
 /// How clones are made of packets that are alike.
 struct Make {
+    /// These packets, by their numbers in [`Asked`].
+    alike: std::ops::Range<usize>,
     common: Common,
     list: u64,
     /// The place of the batch's first one in [`Clones`].
@@ -181,6 +183,7 @@ struct Run {
     form: Option<Form>,
     /// The place of the first one in [`Clones`].
     first: usize,
+    burst: Burst,
     /// To how many bytes each is cut when it is sent, and whether any is.
     are_truncated: bool,
     truncate: [u16; BATCH_MAX],
@@ -220,7 +223,7 @@ impl Engine {
         if form.clones_first {
             for number in 0..asked.clones_max {
                 let run = self.make_clones(packets, &asked, number, &mut clones, burst, sink);
-                self.run_clones(exec, run, packets, &mut clones, &mut deparsing, burst, sink);
+                self.run_clones(exec, run, packets, &mut clones, &mut deparsing, sink);
                 self.deparse_now(exec, &mut deparsing, burst, sink);
             }
             self.run_received(exec, packets, &asked);
@@ -235,7 +238,7 @@ impl Engine {
                 self.deparse_now(exec, &mut deparsing, burst, sink);
                 std::mem::swap(&mut self.further, &mut self.some);
             }
-            self.run_clones(exec, run, packets, &mut clones, &mut deparsing, burst, sink);
+            self.run_clones(exec, run, packets, &mut clones, &mut deparsing, sink);
         }
         let seen = self.survey(count);
         if seen.asking == 0 && asked.clones_max <= 1 && self.next.items.is_empty() && self.held.items.is_empty() {
@@ -483,8 +486,8 @@ impl Engine {
         let form = asked.form;
         let is_run = self.runs(form);
         let first = clones.packets.len();
-        let mut run =
-            Run { form: is_run.then_some(form), first, are_truncated: false, truncate: [u16::MAX; BATCH_MAX] };
+        let truncate = [u16::MAX; BATCH_MAX];
+        let mut run = Run { form: is_run.then_some(form), first, burst, are_truncated: false, truncate };
         clones.packets.reserve(asked.count);
         clones.places.reserve(asked.count);
         let mut next = 0;
@@ -504,11 +507,11 @@ impl Engine {
             let has_own = form.keeps_headers || !self.mirroring.shares_records || self.records.keeps(list);
             run.are_truncated |= is_run && common.truncate != u16::MAX;
             run.truncate[clones.packets.len() - first..][..alike.len()].fill(common.truncate);
-            let make = Make { common, list, first };
+            let make = Make { alike, common, list, first };
             match (is_run, has_own) {
-                (false, _) => self.copy_frames::<false, false, S>(packets, asked, alike, make, clones, burst, sink),
-                (true, false) => self.copy_frames::<true, false, S>(packets, asked, alike, make, clones, burst, sink),
-                (true, true) => self.copy_frames::<true, true, S>(packets, asked, alike, make, clones, burst, sink),
+                (false, _) => self.copy_frames::<false, false, S>(packets, asked, make, clones, burst, sink),
+                (true, false) => self.copy_frames::<true, false, S>(packets, asked, make, clones, burst, sink),
+                (true, true) => self.copy_frames::<true, true, S>(packets, asked, make, clones, burst, sink),
             }
             if !is_run {
                 let port = common.to.port & self.port_mask;
@@ -525,13 +528,12 @@ impl Engine {
         &mut self,
         packets: &[Packet],
         asked: &Asked,
-        alike: std::ops::Range<usize>,
         make: Make,
         clones: &mut Clones,
         burst: Burst,
         sink: &mut S,
     ) {
-        let Make { common, list, first } = make;
+        let Make { alike, common, list, first } = make;
         let form = asked.form;
         let shared = self.records.pointer(common.record);
         for k in alike {
@@ -593,10 +595,9 @@ impl Engine {
         packets: &mut Vec<Packet>,
         clones: &mut Clones,
         deparsing: &mut Vec<Item>,
-        burst: Burst,
         sink: &mut S,
     ) {
-        let Run { form: Some(form), first, are_truncated, .. } = run else { return };
+        let Run { form: Some(form), first, burst, are_truncated, .. } = run else { return };
         if clones.packets.len() == first {
             return;
         }

@@ -31,8 +31,8 @@ pub struct PacketDesc {
     /// Bytes consumed by the parser. Out for every fate; in for entry points that do not parse.
     pub consumed: u32,
     /// The packet's record (`ir::layout`). Null if the batch's entry point reads none and cannot hand packets to the
-    /// replication engine. All slots are written before `Replicate`; entry points other than `Ingress` read all of
-    /// them.
+    /// replication engine. All slots are written before `Replicate`, and for `Again` those that the next pass reads; for
+    /// no other fate may it be written, since packets may share one. Entry points other than `Ingress` read all slots.
     pub record: *mut u64,
     /// In: when the packet was received, in microseconds since the switch started.
     pub timestamp_us: u64,

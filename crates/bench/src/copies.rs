@@ -50,8 +50,9 @@ pub struct Copies {
     egress: &'static str,
     /// Members of the group.
     replicas: u32,
-    /// Bytes of a frame.
+    /// Bytes of a frame, and those to which the session cuts clones, 0 for not at all.
     frame: usize,
+    cut: u32,
     bound: Bound,
 }
 
@@ -64,6 +65,7 @@ pub const ALL: &[Copies] = &[
         egress: "",
         replicas: 1,
         frame: 60,
+        cut: 0,
         bound: Bound::Cycles(50.0),
     },
     Copies {
@@ -73,6 +75,7 @@ pub const ALL: &[Copies] = &[
         egress: "",
         replicas: 2,
         frame: 60,
+        cut: 0,
         bound: Bound::Cycles(90.0),
     },
     Copies {
@@ -82,6 +85,7 @@ pub const ALL: &[Copies] = &[
         egress: "",
         replicas: 4,
         frame: 60,
+        cut: 0,
         bound: Bound::Cycles(170.0),
     },
     Copies {
@@ -91,6 +95,7 @@ pub const ALL: &[Copies] = &[
         egress: "",
         replicas: 4,
         frame: 1500,
+        cut: 0,
         bound: Bound::Unlimited,
     },
     Copies {
@@ -100,6 +105,77 @@ pub const ALL: &[Copies] = &[
         egress: "",
         replicas: 1,
         frame: 60,
+        cut: 0,
+        bound: Bound::Cycles(80.0),
+    },
+    Copies {
+        name: "copies-clone-changed",
+        title: "the same, and ingress writes a header",
+        ingress: "std.egress_spec = 2; clone(CloneType.I2E, 5); hdr.ethernet.src = 0x0200_0300_0000;",
+        egress: "",
+        replicas: 1,
+        frame: 60,
+        cut: 0,
+        bound: Bound::Cycles(80.0),
+    },
+    Copies {
+        name: "copies-clone-marked",
+        title: "the same, and egress writes a header of the clone",
+        ingress: "std.egress_spec = 2; clone(CloneType.I2E, 5);",
+        egress: "if (std.instance_type == 1) { hdr.ethernet.src = 0x0200_0300_0000; }",
+        replicas: 1,
+        frame: 60,
+        cut: 0,
+        bound: Bound::Cycles(80.0),
+    },
+    Copies {
+        name: "copies-clone-both",
+        title: "the same, and ingress writes another one",
+        ingress: "std.egress_spec = 2; clone(CloneType.I2E, 5); hdr.ethernet.dst = 0x0200_0300_0001;",
+        egress: "if (std.instance_type == 1) { hdr.ethernet.src = 0x0200_0300_0000; }",
+        replicas: 1,
+        frame: 60,
+        cut: 0,
+        bound: Bound::Cycles(80.0),
+    },
+    Copies {
+        name: "copies-clone-kept",
+        title: "the same with a preserved field",
+        ingress: "std.egress_spec = 2; meta.kept = hdr.ethernet.type; clone_preserving_field_list(CloneType.I2E, 5, 1);",
+        egress: "if (std.instance_type == 1) { hdr.ethernet.type = meta.kept + 1; } else { hdr.ethernet.src = 1; }",
+        replicas: 1,
+        frame: 60,
+        cut: 0,
+        bound: Bound::Cycles(80.0),
+    },
+    Copies {
+        name: "copies-clone-cut",
+        title: "the same with a session that truncates",
+        ingress: "std.egress_spec = 2; clone(CloneType.I2E, 5); hdr.ethernet.dst = 0x0200_0300_0001;",
+        egress: "if (std.instance_type == 1) { hdr.ethernet.src = 0x0200_0300_0000; }",
+        replicas: 1,
+        frame: 60,
+        cut: 40,
+        bound: Bound::Cycles(80.0),
+    },
+    Copies {
+        name: "copies-clone-egress",
+        title: "sent to a port and cloned at the end of egress",
+        ingress: "std.egress_spec = 2;",
+        egress: "if (std.instance_type == 0) { clone(CloneType.E2E, 5); hdr.ethernet.dst = 0x0200_0300_0001; }",
+        replicas: 1,
+        frame: 60,
+        cut: 0,
+        bound: Bound::Cycles(80.0),
+    },
+    Copies {
+        name: "copies-clone-some",
+        title: "every fourth packet cloned; headers change",
+        ingress: "std.egress_spec = 2; if (hdr.ethernet.src & 3 == 0) { clone(CloneType.I2E, 5); } hdr.ethernet.dst = 0x0200_0300_0001;",
+        egress: "if (std.instance_type == 1) { hdr.ethernet.src = 0x0200_0300_0000; }",
+        replicas: 1,
+        frame: 60,
+        cut: 0,
         bound: Bound::Cycles(80.0),
     },
     Copies {
@@ -109,6 +185,7 @@ pub const ALL: &[Copies] = &[
         egress: "",
         replicas: 1,
         frame: 60,
+        cut: 0,
         bound: Bound::Cycles(15.0),
     },
     Copies {
@@ -118,6 +195,7 @@ pub const ALL: &[Copies] = &[
         egress: "",
         replicas: 1,
         frame: 60,
+        cut: 0,
         bound: Bound::Unlimited,
     },
     Copies {
@@ -127,6 +205,7 @@ pub const ALL: &[Copies] = &[
         egress: "",
         replicas: 1,
         frame: 60,
+        cut: 0,
         bound: Bound::Pass(1.5),
     },
     Copies {
@@ -136,6 +215,7 @@ pub const ALL: &[Copies] = &[
         egress: "if (hdr.ipv4.ttl == 63) { recirculate_preserving_field_list(0); }",
         replicas: 1,
         frame: 60,
+        cut: 0,
         bound: Bound::Pass(2.0),
     },
 ];
@@ -145,6 +225,10 @@ fn program(ingress: &str, egress: &str) -> Source {
     let next = match ingress.contains("route") {
         true => "select(hdr.ethernet.type) { 0x0800: ipv4; default: accept; }",
         false => "accept;",
+    };
+    let meta = match ingress.contains("kept") {
+        true => "@field_list(1) bit<16> kept;",
+        false => "",
     };
     Source::Text(format!(
         r#"#include <core.p4>
@@ -156,7 +240,7 @@ header ipv4_t {{
     bit<8> ttl; bit<8> protocol; bit<16> checksum; bit<32> src; bit<32> dst;
 }}
 struct headers_t {{ ethernet_t ethernet; ipv4_t ipv4; }}
-struct meta_t {{}}
+struct meta_t {{ {meta} }}
 struct learn_t {{ bit<48> station; bit<9> port; }}
 
 parser MyParser(packet_in pkt, out headers_t hdr, inout meta_t meta, inout standard_metadata_t std) {{
@@ -216,7 +300,8 @@ fn prepare(row: &Copies, pipeline: &Pipeline) -> Result<()> {
     let replicas = (0..row.replicas).map(|i| Replica { port: 2 + i, instance: i }).collect();
     pipeline.replication().group_insert(GROUP, replicas)?;
     let replicas = vec![Replica { port: 9, instance: 1 }];
-    pipeline.replication().session_insert(SESSION, CloneSession { replicas, ..CloneSession::default() })?;
+    let session = CloneSession { replicas, packet_length_bytes: row.cut, ..CloneSession::default() };
+    pipeline.replication().session_insert(SESSION, session)?;
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use crate::subject;
 use abi::packet::BATCH_MAX;
 use anyhow::{Result, ensure};
 use datapath::drops::{DropCounters, DropReason};
-use datapath::engine::{Engine, Sink, WORK_MAX};
+use datapath::engine::{Engine, Inserted, Sink, WORK_MAX};
 use datapath::executor::Executor;
 use datapath::timing::ticks;
 use datapath::{EngineKind, Pipeline};
@@ -45,6 +45,12 @@ impl Sink for Buffers {
             Some(out) => out.append(packets),
             None => self.dropped.append(packets),
         }
+    }
+
+    #[inline]
+    fn send_merged(&mut self, batch: (u32, &mut Vec<Packet>), other: (u32, &mut Vec<Packet>), _: Inserted<'_>) {
+        self.send_all(batch.0, batch.1);
+        self.send_all(other.0, other.1);
     }
 
     fn drop(&mut self, reason: DropReason, packet: Packet) {

@@ -46,7 +46,7 @@
 //! | `engine/waves` | what waits, and how it goes through its entries in batches |
 //! | `engine/queued` | packets that wait in a queue of their port |
 //! | `engine/again` | packets that go back to ingress |
-//! | `engine/clones` | batches of which every packet is sent to a port and cloned |
+//! | `engine/clones` | batches whose packets ask for clones and for nothing else |
 //! | `engine/records` | records of packets on their way |
 //! | `engine/lookups` | groups and sessions, as this worker knows them |
 //! | `engine/copies` | copies of frames |
@@ -71,6 +71,7 @@ use crate::pipeline::Pipeline;
 use crate::replication::{Replica, Replication};
 use abi::flows::FrameCache;
 use abi::packet::{BATCH_MAX, Batch, FateCode, PacketDesc};
+use clones::{Clones, Mirroring};
 use copies::Copies;
 use ir::{BitSet, EntryKind, Intrinsic, Operand, Program};
 use lookups::{Lookups, Targets};
@@ -92,6 +93,15 @@ pub const UNIT_BYTES: usize = 2048;
 /// Most times one packet's line of descent goes back to ingress or is cloned from egress.
 pub const PASS_LIMIT: u32 = 64;
 
+/// Where packets are inserted into a batch.
+#[derive(Clone, Copy)]
+pub struct Inserted<'a> {
+    /// Of each the place of a packet in the batch, in order, no two the same.
+    pub places: &'a [u8],
+    /// Whether it goes before that one; else behind it.
+    pub are_before: bool,
+}
+
 /// Where packets end.
 pub trait Sink {
     /// Takes a packet for a port.
@@ -99,6 +109,23 @@ pub trait Sink {
     /// Takes a whole batch for one port; `packets` is empty afterwards.
     fn send_all(&mut self, port: u32, packets: &mut Vec<Packet>) {
         packets.drain(..).for_each(|packet| self.send(port, packet));
+    }
+    /// Takes a batch for one port, and one for another port whose packets are inserted into the first. Both are empty afterwards. Who
+    /// looks at each port alone may take one behind the other.
+    fn send_merged(&mut self, batch: (u32, &mut Vec<Packet>), other: (u32, &mut Vec<Packet>), inserted: Inserted<'_>) {
+        let mut places = inserted.places.iter().peekable();
+        let mut others = other.1.drain(..);
+        for (place, packet) in batch.1.drain(..).enumerate() {
+            let is_there = places.next_if(|at| usize::from(**at) == place).is_some();
+            let mut insert = if is_there { others.next() } else { None };
+            if let Some(other_packet) = insert.take_if(|_| inserted.are_before) {
+                self.send(other.0, other_packet);
+            }
+            self.send(batch.0, packet);
+            if let Some(other_packet) = insert {
+                self.send(other.0, other_packet);
+            }
+        }
     }
     /// Takes a finished packet for a port, of a class of service there.
     fn send_in_class(&mut self, port: u32, _class: u8, packet: Packet) {
@@ -144,11 +171,10 @@ pub struct Engine {
     /// Whether the program reads how many packets wait; and how many do behind the one that runs, if so.
     shows_depth: bool,
     behind: u64,
-    /// Whether batches may be taken on as [`clones`] does.
-    may_be_mirrored: bool,
-    /// Whether clones need not go through their entry, and packets behind ingress not through egress.
-    sends_clones_at_once: bool,
-    sends_at_once: bool,
+    /// How batches are taken on whose packets ask for clones only, and buffers for that.
+    mirroring: Mirroring,
+    clones: Clones,
+    some: Box<Batch>,
     /// The bits of the number of a port that programs can tell.
     port_mask: u32,
     /// Whether packets wait in queues of their ports, those that have some.
@@ -165,7 +191,8 @@ pub struct Engine {
     /// Steps that packets on their way may still spend in loops, above what each run is spared.
     steps_left: u64,
     shares: [u32; BATCH_MAX],
-    ingress_drop: DropReason,
+    /// The reason for which packets are dropped at the end of ingress, in the program's list.
+    ingress_drop: u32,
     /// What decides about packets, if tables of the program do not.
     flows: Option<Box<flows::Flows>>,
     /// The flow cache of a program with tables, the time from which on it is used, and a buffer for the batch that it looks up.
@@ -225,9 +252,9 @@ impl Engine {
             is_by_kind: false,
             shows_depth,
             behind: 0,
-            may_be_mirrored: !shows_depth && clones::may_be_mirrored(&program),
-            sends_clones_at_once: program.sends_at_once(EntryKind::CloneIngress),
-            sends_at_once: program.sends_at_once(EntryKind::Egress),
+            mirroring: Mirroring::new(&program, &read, shows_depth),
+            clones: Clones::default(),
+            some: Box::new(Batch::new()),
             port_mask: port_mask(&program),
             queues: program.queues,
             is_resuming: false,
@@ -237,7 +264,7 @@ impl Engine {
             work_left: WORK_MAX,
             steps_left: 0,
             shares: [0; BATCH_MAX],
-            ingress_drop: DropReason::Program(ingress_drop as u32),
+            ingress_drop: ingress_drop as u32,
             flows: None,
             front: None,
             front_from_us: u64::MAX,
@@ -397,7 +424,7 @@ impl Engine {
                 self.decide(exec, packets, burst, sink);
             } else if asking == 0 {
                 self.send_or_drop(packets, sink);
-            } else if asking < count || !self.may_be_mirrored || !self.mirror(exec, packets, burst, sink) {
+            } else if !self.mirroring.is_possible || !self.mirror(exec, packets, asking, burst, sink) {
                 self.take_on(exec, packets, asking, burst, sink);
             }
         }
@@ -626,7 +653,7 @@ impl Engine {
         }
         let asked = self.records.of(from.record);
         if asked.get(Intrinsic::DropFlag) != 0 {
-            return sink.drop(self.ingress_drop, owned(raw));
+            return sink.drop(DropReason::Program(self.ingress_drop), owned(raw));
         }
         if asked.take(Intrinsic::ResubmitFlag) != 0 {
             let list = asked.get(Intrinsic::ResubmitFieldList);
@@ -638,7 +665,7 @@ impl Engine {
         }
         let to = asked.get(Intrinsic::EgressSpec);
         if self.program.drop_port == Some(to) {
-            return sink.drop(self.ingress_drop, owned(raw));
+            return sink.drop(DropReason::Program(self.ingress_drop), owned(raw));
         }
         asked.set(Intrinsic::InstanceType, self.program.instance_types.normal);
         let from = Descent { entry: EntryKind::Egress, ..from };
@@ -713,7 +740,7 @@ impl Engine {
 
     /// Where the clones of a packet go: to a session's ports, or to the one that the program names.
     fn session(&mut self, record: Record) -> Option<Targets> {
-        if self.program.intrinsic(Intrinsic::ClonePort).is_some() {
+        if self.mirroring.names_session == Intrinsic::ClonePort {
             return Some(self.lookups.port(self.records.of(record).get(Intrinsic::ClonePort) as u32));
         }
         self.lookups.session(self.records.of(record).get(Intrinsic::CloneSession) as u32)

@@ -210,11 +210,15 @@ impl Run {
         let frame = unsafe { std::slice::from_raw_parts(desc.data, desc.len as usize) };
         let mut trace = self.tracing.then(Trace::default);
         let outcome = self.interp.run(entry, frame, desc.consumed, &mut self.scratch, &mut self.host, trace.as_mut());
-        record.copy_from_slice(&self.scratch);
-        if let Fate::Again { why, list } = outcome.fate {
-            let length = outcome.packet.len() as u64;
-            record.fill(0);
-            self.begin_again(self.interp.program().at_reingress(why, list), record, desc, length);
+        match outcome.fate {
+            Fate::Replicate(_) => record.copy_from_slice(&self.scratch),
+            Fate::Again { why, list } => {
+                let length = outcome.packet.len() as u64;
+                record.fill(0);
+                self.begin_again(self.interp.program().at_reingress(why, list), record, desc, length);
+            }
+            // Packets may share a record.
+            _ => {}
         }
         desc.consumed = outcome.consumed;
         (desc.fate, desc.fate_arg) = match outcome.fate {

@@ -237,12 +237,12 @@ fn a_batch_that_goes_back_in_part_leaves_in_order() {
 }
 
 /// A batch whose packets are all sent to a port and cloned takes a fast path of its own (`engine/clones.rs`). Its
-/// output equals that of the general path, which the same packets take if one of the batch is not cloned.
+/// output equals that of the general path, which the same packets take if one of the batch asks for multicast.
 #[test]
 fn a_batch_of_which_all_are_cloned_leaves_as_others_do() {
     let mut rng = Random::stream(5, 22);
     let other = {
-        let mut frame = vec![0, 0, 0, 0, 1, 1, 0, 2, 0, 0, 0, 0, 0, 0];
+        let mut frame = vec![0, 0, 0, 3, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0];
         frame.resize(60, 0xee);
         frame
     };
@@ -264,8 +264,8 @@ fn a_batch_of_which_all_are_cloned_leaves_as_others_do() {
             frames.push(other.clone());
             let refs: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
             let mut expected = mixed.1.receive_batch(1, &refs).expect("they fit");
-            let last = expected.pop().expect("it is sent");
-            assert_eq!(last.bytes.last(), Some(&0xee), "it came last");
+            let others = expected.extract_if(.., |sent| sent.bytes.last() == Some(&0xee)).count();
+            assert!(others > 0, "it is sent");
             assert!(sent.len() >= 3 * (frames.len() - 1), "round {round}, {}: {}", together.0, sent.len());
             assert_eq!(sent, expected, "round {round}, {}: {frames:02x?}", together.0);
         }

@@ -27,6 +27,37 @@ struct Place {
     mask: u64,
 }
 
+/// Where an intrinsic is read.
+#[derive(Clone, Copy)]
+pub(super) struct At(u32);
+
+/// Values of intrinsics for several records: of those that the program reads, the word and what is written there.
+pub(super) struct Constants<const N: usize> {
+    count: usize,
+    words: [(u32, u64); N],
+    values: [(Intrinsic, u64); N],
+}
+
+/// Most words that are copied one by one: a call of `memcpy` for each range costs more.
+const FEW_WORDS: usize = 32;
+
+/// Words of a record, in order.
+struct Words {
+    ranges: Vec<Range<usize>>,
+    /// Each of them, if they are few.
+    few: Vec<u16>,
+}
+
+impl Words {
+    fn new(ranges: impl Iterator<Item = Range<usize>>) -> Words {
+        let ranges = merged(ranges);
+        let are_few = ranges.iter().map(Range::len).sum::<usize>() <= FEW_WORDS;
+        let few = ranges.iter().filter(|_| are_few).cloned().flatten().map(u16::try_from);
+        let few = few.collect::<Result<_, _>>().unwrap_or_default();
+        Words { ranges, few }
+    }
+}
+
 /// By intrinsic.
 type Places = [Place; Intrinsic::ALL.len()];
 
@@ -54,9 +85,9 @@ pub(super) struct Records {
     /// Whether one of these has more than a word.
     has_wide: bool,
     /// Words of the slots that each field list keeps, by the list's number.
-    lists: Vec<(u64, Vec<Range<usize>>)>,
+    lists: Vec<(u64, Words)>,
     /// Words of the slots that are headers' state.
-    headers: Vec<Range<usize>>,
+    headers: Words,
     saved: Vec<u64>,
 }
 
@@ -91,7 +122,7 @@ impl Records {
             matches!(kind, SlotKind::Field(_) | SlotKind::Valid(_) | SlotKind::VarbitLength(_) | SlotKind::HeaderPart)
         };
         let headers = (0..program.slots.len()).filter(|i| of_headers(program.slots[*i].kind)).map(SlotId::from_index);
-        let list = |(number, slots): &(u64, Vec<SlotId>)| (*number, merged(slots.iter().map(|slot| range(*slot))));
+        let list = |(number, slots): &(u64, Vec<SlotId>)| (*number, Words::new(slots.iter().map(|slot| range(*slot))));
         let mut records = Records {
             words,
             stride: (words + 1).next_multiple_of(LINE_WORDS),
@@ -104,7 +135,7 @@ impl Records {
             places,
             read: to_write,
             lists: program.field_lists.iter().map(list).collect(),
-            headers: merged(headers.map(range)),
+            headers: Words::new(headers.map(range)),
             saved: Vec::new(),
         };
         records.grow();
@@ -200,21 +231,69 @@ impl Records {
         self.words_mut(record).copy_from_slice(words);
     }
 
+    /// Where these intrinsics are in each record.
+    #[inline(always)]
+    pub(super) fn places<const N: usize>(&self, which: [Intrinsic; N]) -> [At; N] {
+        which.map(|which| At(self.places[which as usize].at))
+    }
+
+    /// A place that holds nothing, and is zero.
+    #[inline(always)]
+    pub(super) fn nowhere(&self) -> At {
+        At(self.words as u32)
+    }
+
+    /// The value of an intrinsic of at most 64 bits.
+    #[inline(always)]
+    pub(super) fn read(&self, record: Record, at: At) -> u64 {
+        // SAFETY: places are within a record's stride, whose words stay where they are as long as the pool, which is borrowed.
+        unsafe { *record.0.as_ptr().add(at.0 as usize) }
+    }
+
+    /// Values for several records: those that the program reads.
+    #[inline]
+    pub(super) fn constants<const N: usize>(&self, values: [(Intrinsic, u64); N]) -> Constants<N> {
+        let mut all = Constants { count: 0, words: [(0, 0); N], values };
+        for (which, value) in values {
+            let place = &self.read[which as usize];
+            all.words[all.count] = (place.at, value & place.mask);
+            // One that is read has bits.
+            all.count += usize::from(place.mask != 0);
+        }
+        all
+    }
+
+    /// Writes such values.
+    #[inline(always)]
+    pub(super) fn write<const N: usize>(&mut self, record: Record, all: &Constants<N>) {
+        for (at, value) in &all.words[..all.count] {
+            // SAFETY: as for `read`.
+            unsafe { *record.0.as_ptr().add(*at as usize) = *value }
+        }
+        if self.has_wide {
+            all.values.iter().for_each(|(which, value)| self.of(record).set(*which, *value));
+        }
+    }
+
+    /// The one that compiled code finds there.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline]
+    pub(super) fn at(&self, words: *mut u64) -> Record {
+        Record(NonNull::new(words).expect("packets on their way have records"))
+    }
+
+    /// Whether a field list keeps anything.
+    #[inline(always)]
+    pub(super) fn keeps(&self, list: u64) -> bool {
+        self.list(list).is_some_and(|at| !self.lists[at].1.ranges.is_empty())
+    }
+
     /// Where compiled code finds it; it stays there.
     #[inline(always)]
     pub(super) fn pointer(&self, record: Record) -> *mut u64 {
         record.0.as_ptr()
-    }
-
-    /// The words of two different ones.
-    #[inline]
-    fn both(&mut self, from: Record, to: Record) -> (&[u64], &mut [u64]) {
-        assert!(from != to, "a copy is another record");
-        // SAFETY: as for `words_mut`; records do not overlap.
-        unsafe {
-            let from = std::slice::from_raw_parts(from.0.as_ptr(), self.words);
-            (from, std::slice::from_raw_parts_mut(to.0.as_ptr(), self.words))
-        }
     }
 
     /// A new one with the same in it.
@@ -243,17 +322,8 @@ impl Records {
     /// Copies the slots of a field list.
     #[inline(always)]
     pub(super) fn copy_list(&mut self, from: Record, to: Record, list: u64) {
-        if !self.lists.is_empty() {
-            self.copy_listed(from, to, list);
-        }
-    }
-
-    #[inline(never)]
-    fn copy_listed(&mut self, from: Record, to: Record, list: u64) {
         if let Some(at) = self.list(list) {
-            let list = std::mem::take(&mut self.lists[at].1);
-            self.copy_ranges(from, to, &list);
-            self.lists[at].1 = list;
+            self.copy_words(from, to, &self.lists[at].1);
         }
     }
 
@@ -271,7 +341,7 @@ impl Records {
         let list = self.list(list);
         // SAFETY: as for `words_mut`.
         let words = unsafe { std::slice::from_raw_parts_mut(record.0.as_ptr(), self.words) };
-        let kept: &[Range<usize>] = list.map_or(&[], |at| &self.lists[at].1);
+        let kept: &[Range<usize>] = list.map_or(&[], |at| &self.lists[at].1.ranges);
         kept.iter().for_each(|range| saved.extend_from_slice(&words[range.clone()]));
         words.fill(0);
         let mut from = 0;
@@ -283,17 +353,32 @@ impl Records {
     }
 
     /// Copies headers' fields and validity.
+    #[inline(always)]
     pub(super) fn copy_headers(&mut self, from: Record, to: Record) {
-        let headers = std::mem::take(&mut self.headers);
-        self.copy_ranges(from, to, &headers);
-        self.headers = headers;
+        self.copy_words(from, to, &self.headers);
     }
 
-    fn copy_ranges(&mut self, from: Record, to: Record, ranges: &[Range<usize>]) {
-        let (from, to) = self.both(from, to);
-        ranges.iter().for_each(|range| to[range.clone()].copy_from_slice(&from[range.clone()]));
+    /// Copies some words of a record to another one.
+    #[inline(always)]
+    fn copy_words(&self, from: Record, to: Record, words: &Words) {
+        assert!(from != to, "a copy is another record");
+        for at in &words.few {
+            let at = usize::from(*at);
+            // SAFETY: words of records, which stay where they are as long as the pool, and nobody else uses.
+            unsafe { *to.0.as_ptr().add(at) = *from.0.as_ptr().add(at) }
+        }
+        if words.few.is_empty() {
+            for Range { start, end } in &words.ranges {
+                // SAFETY: as above; two records do not overlap.
+                unsafe {
+                    let (from, to) = (from.0.as_ptr().add(*start), to.0.as_ptr().add(*start));
+                    std::ptr::copy_nonoverlapping(from, to, end - start);
+                }
+            }
+        }
     }
 
+    #[inline(always)]
     fn list(&self, number: u64) -> Option<usize> {
         self.lists.iter().position(|(n, _)| *n == number)
     }

@@ -90,36 +90,10 @@ impl Item {
         Item { raw: *raw, descent, port: 0, number: 0 }
     }
 
-    /// A packet that is through and leaves by a port.
-    #[inline(always)]
-    pub(super) fn leaves(raw: &RawPacket, port: u32, descent: Descent) -> Item {
-        Item { raw: *raw, descent: Descent { state: State::Leaves, ..descent }, port, number: 0 }
-    }
-
     /// The received packet that it descends from, by its place.
     #[inline(always)]
     pub(super) fn family(&self) -> u8 {
         self.descent.family
-    }
-
-    /// It is through, and leaves as its descriptor says.
-    #[inline(always)]
-    pub(super) fn is_through(&mut self, desc: &PacketDesc) {
-        (self.raw.offset, self.raw.len) = (desc.headroom as u16, desc.len as u16);
-        (self.port, self.descent.state) = (desc.egress_port, State::Leaves);
-    }
-
-    /// The packet and its port if it is through, to be taken out once.
-    #[inline(always)]
-    pub(super) fn leaving(&self) -> Option<(Packet, u32)> {
-        if self.descent.state != State::Leaves {
-            return None;
-        }
-        let mut packet = owned(&self.raw);
-        if self.descent.truncate != 0 {
-            packet.truncate(self.descent.truncate as usize);
-        }
-        Some((packet, self.port))
     }
 
     /// A received packet that is through egress.
@@ -380,7 +354,7 @@ impl Engine {
 
     /// Takes a packet on that has run, as the `k`th, and does not leave at once; whether it is through egress and goes on to the deparser.
     #[inline(never)]
-    fn go_on<S: Sink>(&mut self, item: &mut Item, k: usize, place: u32, burst: Burst, sink: &mut S) -> bool {
+    pub(super) fn go_on<S: Sink>(&mut self, item: &mut Item, k: usize, place: u32, burst: Burst, sink: &mut S) -> bool {
         let desc = &self.further.packets[k];
         let raw = moved(item.raw, desc);
         item.raw = raw;
@@ -412,13 +386,6 @@ impl Engine {
         false
     }
 
-    /// Takes one on that has run as the `k`th and does not leave, where no program goes through the deparser apart; what it asks for
-    /// waits behind what its family has asked for.
-    pub(super) fn go_on_from<S: Sink>(&mut self, item: &mut Item, k: usize, burst: Burst, sink: &mut S) {
-        let deparses = self.go_on(item, k, item.descent.family.into(), burst, sink);
-        debug_assert!(!deparses, "the program has no entry for it");
-    }
-
     /// Makes a packet that is through, if it is, leave behind what is held.
     pub(super) fn hold<S: Sink>(&mut self, item: &mut Item, sink: &mut S) {
         if item.descent.state == State::Leaves {
@@ -429,7 +396,7 @@ impl Engine {
 
     /// Takes those through the deparser that are through egress, of the received packets or of a wave's; then all leave, in order, that can.
     #[inline(never)]
-    fn deparse<S: Sink, P: Places>(
+    pub(super) fn deparse<S: Sink, P: Places>(
         &mut self,
         exec: &mut dyn Executor,
         items: &mut [Item],
@@ -481,19 +448,11 @@ impl Engine {
         for (k, desc) in self.further.packets.iter_mut().take(places.count()).enumerate() {
             let Item { raw, descent, .. } = &items[places.at(k)];
             debug_assert!(descent.state == State::Waits);
-            let (headroom, len) = (u32::from(raw.offset), u32::from(raw.len));
-            // Only what compiled code reads.
-            desc.data = borrowed(raw).data_mut_ptr();
-            desc.len = len;
-            desc.headroom = headroom;
-            desc.tailroom = u32::from(raw.capacity) - headroom - len;
-            desc.ingress_port = match self.is_resuming {
+            let port = match self.is_resuming {
                 true => self.origins[usize::from(descent.family)],
                 false => burst.port,
             };
-            desc.consumed = descent.consumed;
-            desc.record = self.records.pointer(descent.record);
-            desc.timestamp_us = burst.now_us;
+            describe(desc, raw, self.records.pointer(descent.record), descent.consumed, Burst { port, ..burst });
         }
         self.run_further(exec, entry);
     }
@@ -565,6 +524,20 @@ impl Engine {
         }
         items.clear();
     }
+}
+
+/// Describes a packet for an entry: only what compiled code reads.
+#[inline(always)]
+pub(super) fn describe(desc: &mut PacketDesc, raw: &RawPacket, record: *mut u64, consumed: u32, burst: Burst) {
+    let (headroom, len) = (u32::from(raw.offset), u32::from(raw.len));
+    desc.data = borrowed(raw).data_mut_ptr();
+    desc.len = len;
+    desc.headroom = headroom;
+    desc.tailroom = u32::from(raw.capacity) - headroom - len;
+    desc.ingress_port = burst.port;
+    desc.consumed = consumed;
+    desc.record = record;
+    desc.timestamp_us = burst.now_us;
 }
 
 /// The packet with its frame where the executor has left it.

@@ -17,7 +17,7 @@ use super::links::Crossing;
 use super::shares::{Shares, Turn};
 use super::{Event, PortQueue};
 use crate::drops::{DropCounters, DropReason, RuntimeDrop};
-use crate::engine::{Arrival, Sink, WORK_MAX};
+use crate::engine::{Arrival, Inserted, Sink, WORK_MAX};
 use crate::queues::Waits;
 use crate::tap::Tap;
 use abi::BATCH_MAX;
@@ -336,6 +336,12 @@ impl Sink for Out<'_> {
             Some(out) => out.append(packets),
             None => packets.drain(..).for_each(|packet| self.elsewhere(port, packet)),
         }
+    }
+
+    #[inline]
+    fn send_merged(&mut self, batch: (u32, &mut Vec<Packet>), other: (u32, &mut Vec<Packet>), _: Inserted<'_>) {
+        self.send_all(batch.0, batch.1);
+        self.send_all(other.0, other.1);
     }
 
     fn send_in_class(&mut self, port: u32, class: u8, packet: Packet) {

@@ -1,5 +1,6 @@
 //! Cache lines under an invalidation protocol (MESI), as far as time is concerned: one owner that may write, or any number of
-//! workers that may read. Requests for a line are served in the order in which they are made, one transfer each.
+//! workers that may read. Requests for a line are served in the order in which they are made, one transfer each. Half of a
+//! transfer is the request's travel: until then the owner goes on with the line, so that short steps come in runs.
 
 /// Picoseconds.
 pub type Time = u64;
@@ -46,9 +47,22 @@ struct Line {
     ready: Time,
 }
 
+/// A line that a worker still has after another one's request.
+#[derive(Clone, Copy, Default)]
+struct Kept {
+    line: usize,
+    from: Time,
+    until: Time,
+}
+
+/// Lines that a worker still has: more than a packet comes to, so that older ones are gone.
+const KEPT: usize = 8;
+
 /// All lines of a program's state.
 pub struct Lines {
     all: Vec<Line>,
+    /// By worker, the last ones.
+    kept: Vec<[Kept; KEPT]>,
     transfers: Transfers,
     /// Transfers so far.
     pub moved: u64,
@@ -57,7 +71,8 @@ pub struct Lines {
 impl Lines {
     /// Lines that nobody has.
     pub fn new(count: usize, transfers: Transfers) -> Lines {
-        Lines { all: vec![Line { holders: 0, owned: false, last: 0, ready: 0 }; count], transfers, moved: 0 }
+        let all = vec![Line { holders: 0, owned: false, last: 0, ready: 0 }; count];
+        Lines { all, kept: vec![[Kept::default(); KEPT]; WORKERS_MAX], transfers, moved: 0 }
     }
 
     /// Gives a line to workers before anything happens.
@@ -66,14 +81,23 @@ impl Lines {
     }
 
     /// Whether a worker has a line as it wants it, or will once its request is served.
-    pub fn has(&self, worker: usize, line: usize, want: Want) -> bool {
+    pub fn has(&self, worker: usize, line: usize, want: Want, now: Time) -> bool {
         let Line { holders, owned, .. } = self.all[line];
-        holders >> worker & 1 == 1 && (owned || want == Want::Read)
+        self.kept(worker, line, now).is_some() || holders >> worker & 1 == 1 && (owned || want == Want::Read)
+    }
+
+    /// Since when a worker has a line that another one has asked for and that is still there.
+    fn kept(&self, worker: usize, line: usize, now: Time) -> Option<Time> {
+        let is_it = |kept: &&Kept| kept.line == line && now < kept.until;
+        self.kept[worker].iter().find(is_it).map(|kept| kept.from)
     }
 
     /// Asks for a line; returns when the worker has it. A line that nobody has costs nothing.
     pub fn request(&mut self, worker: usize, line: usize, want: Want, now: Time) -> Time {
-        let has = self.has(worker, line, want);
+        let has = self.has(worker, line, want, now);
+        if let Some(from) = self.kept(worker, line, now) {
+            return now.max(from);
+        }
         let state = &mut self.all[line];
         if has {
             return if usize::from(state.last) == worker { now.max(state.ready) } else { now };
@@ -88,10 +112,18 @@ impl Lines {
             Want::Read => distances.map(between).min(),
         };
         self.moved += u64::from(time.is_some());
-        state.ready = state.ready.max(now) + time.unwrap_or(0);
+        let begin = state.ready.max(now);
+        let loser = state.owned.then_some(state.holders.trailing_zeros() as usize);
+        state.ready = begin + time.unwrap_or(0);
         state.last = worker as u8;
         state.owned = want == Want::Own;
         state.holders = 1 << worker | if want == Want::Own { 0 } else { others };
-        state.ready
+        let ready = state.ready;
+        if let Some(loser) = loser {
+            let kept = &mut self.kept[loser];
+            kept.rotate_right(1);
+            kept[0] = Kept { line, from: begin, until: begin + time.unwrap_or(0) / 2 };
+        }
+        ready
     }
 }

@@ -321,7 +321,7 @@ impl<'a> Simulation<'a> {
             return self.at(now + scaled(self.program.pass, PREFETCHING), worker, Step::Prefetch(packet + 1, 0));
         };
         for line in place.first..=place.last {
-            if self.lines.has(worker, line, want) {
+            if self.lines.has(worker, line, want, now) {
                 continue;
             }
             let state = &mut self.workers[worker];
@@ -422,7 +422,7 @@ impl<'a> Simulation<'a> {
     fn attempt(&mut self, now: Time, worker: usize, packet: usize, cell: usize) {
         let place = self.workers[worker].places[cell];
         // A line is used when it comes; later, others may have it.
-        if self.workers[worker].arrivals[cell] != now && !self.lines.has(worker, place.first, Want::Own) {
+        if self.workers[worker].arrivals[cell] != now && !self.lines.has(worker, place.first, Want::Own, now) {
             self.workers[worker].arrivals[cell] = self.lines.request(worker, place.first, Want::Own, now);
             return self.await_line(now, worker, packet, cell);
         }

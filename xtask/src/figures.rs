@@ -1,6 +1,6 @@
-//! `cargo xtask figures`: makes the tables and plots of `docs/performance.md` from `bench/results/*.csv`.
+//! `cargo xtask figures`: makes the tables and plots of `docs/performance.md` and `docs/scaling.md` from `bench/results/*.csv`.
 //!
-//! A table stands in the page between `<!-- figures: NAME -->` and `<!-- end -->`, where NAME is one of
+//! A table stands in a page between `<!-- figures: NAME -->` and `<!-- end -->`, where NAME is one of
 //! `tables::ALL`; plots are `docs/figures/NAME.svg`, one for each of `plots::ALL`. With `--check` nothing is written: what differs
 //! from the CSV files is named, and the exit code is 1. `cargo xtask tidy` checks the same.
 
@@ -14,13 +14,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const PAGE: &str = "docs/performance.md";
+/// The pages, each with the words that it may have, so that people read it.
+const PAGES: [(&str, usize); 2] = [("docs/performance.md", 1500), ("docs/scaling.md", 1400)];
 const RESULTS: &str = "bench/results";
 const PLOTS: &str = "docs/figures";
 const BEGIN: &str = "<!-- figures: ";
 const END: &str = "<!-- end -->";
-/// So that people read it.
-const WORDS_MAX: usize = 1500;
 
 /// All results, by the name of their file.
 struct Results(BTreeMap<String, Sheet>);
@@ -45,8 +44,12 @@ impl Results {
 }
 
 /// What follows from the results: files and what they should hold.
-fn made(results: &Results, page: &str) -> Result<Vec<(PathBuf, String)>> {
-    let mut files = vec![(PathBuf::from(PAGE), filled(page, |name| tables::make(name, results))?)];
+fn made(results: &Results, pages: &[(&str, String)]) -> Result<Vec<(PathBuf, String)>> {
+    let mut files = Vec::new();
+    for (path, page) in pages {
+        let text = filled(page, |name| tables::make(name, results)).with_context(|| path.to_string())?;
+        files.push((PathBuf::from(path), text));
+    }
     for (name, draw) in plots::ALL {
         let svg = draw(results).with_context(|| format!("cannot draw {name}"))?;
         files.push((Path::new(PLOTS).join(format!("{name}.svg")), svg));
@@ -63,24 +66,35 @@ fn filled(page: &str, table: impl Fn(&str) -> Result<String>) -> Result<String> 
         out.push('\n');
         let Some(name) = line.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(" -->")) else { continue };
         if !lines.by_ref().any(|line| line == END) {
-            bail!("{PAGE}: the table `{name}` has no `{END}`");
+            bail!("the table `{name}` has no `{END}`");
         }
         out.push_str(&format!("{}{END}\n", table(name)?));
     }
     Ok(out)
 }
 
+/// The pages as they are.
+fn pages(root: &Path) -> Result<Vec<(&'static str, String)>> {
+    let read = |(path, _)| {
+        let text = std::fs::read_to_string(root.join(path)).with_context(|| format!("{path} is missing"))?;
+        Ok((path, text))
+    };
+    PAGES.into_iter().map(read).collect()
+}
+
 /// What differs between the files and the results.
 pub fn check(findings: &mut Vec<String>) -> Result<()> {
-    let page = std::fs::read_to_string(PAGE).with_context(|| format!("{PAGE} is missing"))?;
-    for (path, text) in made(&Results::read(Path::new(RESULTS))?, &page)? {
+    let pages = pages(Path::new("."))?;
+    for (path, text) in made(&Results::read(Path::new(RESULTS))?, &pages)? {
         if std::fs::read_to_string(&path).ok().as_deref() != Some(&text) {
             findings.push(format!("{}: differs from {RESULTS}; `cargo xtask figures` makes it", path.display()));
         }
     }
-    let words = page.split_whitespace().count();
-    if words > WORDS_MAX {
-        findings.push(format!("{PAGE}: {words} words, more than {WORDS_MAX}"));
+    for ((path, page), (_, words_max)) in pages.iter().zip(PAGES) {
+        let words = page.split_whitespace().count();
+        if words > words_max {
+            findings.push(format!("{path}: {words} words, more than {words_max}"));
+        }
     }
     Ok(())
 }
@@ -93,9 +107,9 @@ pub fn run(only_check: bool) -> Result<ExitCode> {
         findings.iter().for_each(|finding| println!("{finding}"));
         return Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) });
     }
-    let page = std::fs::read_to_string(PAGE).with_context(|| format!("{PAGE} is missing"))?;
+    let pages = pages(Path::new("."))?;
     std::fs::create_dir_all(PLOTS).with_context(|| format!("cannot make {PLOTS}"))?;
-    for (path, text) in made(&Results::read(Path::new(RESULTS))?, &page)? {
+    for (path, text) in made(&Results::read(Path::new(RESULTS))?, &pages)? {
         if std::fs::read_to_string(&path).ok().as_deref() != Some(&text) {
             std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
             println!("{}", path.display());
@@ -124,32 +138,43 @@ mod tests {
         assert_eq!(findings, Vec::<String>::new());
     }
 
-    /// `cycles.csv` with another figure in its first line.
-    fn changed(text: &str) -> String {
-        let line = text.lines().filter(|line| !line.starts_with('#')).nth(1).expect("there is a line");
+    /// A file with another figure in the first line that has `part`, in this column.
+    fn changed(text: &str, part: &str, column: usize) -> String {
+        let is_it = |line: &&str| !line.starts_with('#') && line.contains(part);
+        let line = text.lines().find(is_it).expect("there is such a line");
         let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(line.as_bytes());
         let record = reader.records().next().expect("it is a line").expect("it is CSV");
-        let median = record.get(4).expect("it has a median");
-        text.replacen(line, &line.replace(&format!(",{median},"), ",12345,"), 1)
+        let figure = record.get(column).expect("it has so many columns");
+        text.replacen(line, &line.replace(&format!(",{figure},"), ",12345,"), 1)
+    }
+
+    /// The files that differ if one of the results has another figure.
+    fn differing(file: &str, part: &str, column: usize) -> Vec<PathBuf> {
+        let source = crate::root().join(RESULTS);
+        let folder = std::env::temp_dir().join(format!("xtask-figures-{}-{file}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("below the temporary folder");
+        let read = |folder: &Path| Results::read(folder).expect("they can be read");
+        for name in read(&source).0.keys() {
+            let csv = format!("{name}.csv");
+            let text = std::fs::read_to_string(source.join(&csv)).expect("it was just read");
+            let text = if name == file { changed(&text, part, column) } else { text };
+            std::fs::write(folder.join(csv), text).expect("the folder is there");
+        }
+        let pages = pages(&crate::root()).expect("they are there");
+        let of = |folder: &Path| made(&read(folder), &pages).expect("they are whole");
+        let both = of(&source).into_iter().zip(of(&folder));
+        let differ: Vec<PathBuf> = both.filter(|(a, b)| a.1 != b.1).map(|(a, _)| a.0).collect();
+        std::fs::remove_dir_all(folder).expect("it was made above");
+        differ
     }
 
     #[test]
     fn another_figure_makes_another_page() {
-        let source = crate::root().join(RESULTS);
-        let folder = std::env::temp_dir().join(format!("xtask-figures-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("below the temporary folder");
-        let read = |folder: &Path| Results::read(folder).expect("they can be read");
-        for name in read(&source).0.keys() {
-            let file = format!("{name}.csv");
-            let text = std::fs::read_to_string(source.join(&file)).expect("it was just read");
-            let text = if name == "cycles" { changed(&text) } else { text };
-            std::fs::write(folder.join(file), text).expect("the folder is there");
-        }
-        let page = std::fs::read_to_string(crate::root().join(PAGE)).expect("it is there");
-        let of = |folder: &Path| made(&read(folder), &page).expect("they are whole");
-        let both = of(&source).into_iter().zip(of(&folder));
-        let differ: Vec<PathBuf> = both.filter(|(a, b)| a.1 != b.1).map(|(a, _)| a.0).collect();
-        std::fs::remove_dir_all(folder).expect("it was made above");
-        assert_eq!(differ, [Path::new(PAGE).to_path_buf(), Path::new(PLOTS).join("memory.svg")]);
+        let plot = |name: &str| Path::new(PLOTS).join(name);
+        let [performance, scaling] = PAGES.map(|(path, _)| PathBuf::from(path));
+        assert_eq!(differing("cycles", "l2l3acl", 4), [performance, plot("memory.svg")]);
+        assert_eq!(differing("scaling", "1 worker", 4), [scaling.clone()]);
+        assert_eq!(differing("contention-rows", "heavy_hitter", 6), [scaling.clone()]);
+        assert_eq!(differing("contention", ",100000,1.1,any,32,", 7), [scaling, plot("workers.svg")]);
     }
 }

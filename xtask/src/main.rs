@@ -20,7 +20,7 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   tidy                  checks the house rules that no compiler checks
-  figures [--check]     makes tables and plots of docs/performance.md from bench/results/; or only compares: 1 if they differ
+  figures [--check]     makes tables and plots of docs/{performance,scaling}.md from bench/results/; or only compares: 1 if they differ
   licences              checks that all dependencies have a licence we accept
   generate [--seconds N] [--seed S] [--count N] [--out DIR] [--print]
                         generated programs on all engines, each pass alone; prints what differs, reduced (60 seconds)

@@ -19,6 +19,8 @@
 //! | [`kinds`] | kinds of tables that no other row has |
 //! | [`passes`] | each pass alone, and all passes but one |
 //! | [`updates`] | insertion rate, memory, recompilation |
+//! | [`contention`] | a simulation of more workers than the machine has processors, by itself |
+//! | [`calibration`], [`projection`] | what sharing costs here; predictions beside measured rows, and for many workers |
 //! | [`report`] | terminal, CSV, SVG; [`plot`] draws bars, [`csv_table`] reads CSV files |
 //! | [`ports`] | plots of the readings of `bench/ports/run.py` |
 //!
@@ -29,8 +31,10 @@
 //! The C sources are in `bench/reference/`; `build.rs` compiles them. Tests: `tests/quick.rs`.
 
 pub mod cached;
+pub mod calibration;
 pub mod changes;
 pub mod compare;
+pub mod contention;
 pub mod copies;
 pub mod csv_table;
 pub mod disturbance;
@@ -50,6 +54,7 @@ pub mod passes;
 pub mod plot;
 pub mod ports;
 pub mod prefixes;
+pub mod projection;
 pub mod reference;
 pub mod report;
 pub mod rows;

@@ -8,7 +8,8 @@ use bench::subject::Options;
 use bench::workers::{Cells, Spread};
 use bench::workload::{Flows, Workload, heavy_hitter, l2l3acl, pins, stateful_firewall};
 use bench::{
-    cached, changes, copies, disturbance, examples, growth, kinds, openflow, parts, passes, ports, updates, workers,
+    cached, changes, copies, disturbance, examples, growth, kinds, openflow, parts, passes, ports, projection, updates,
+    workers,
 };
 use clap::{Parser, Subcommand};
 use datapath::{Specialise, Without};
@@ -70,6 +71,54 @@ enum Command {
         /// Where the plots go.
         folder: PathBuf,
     },
+    /// Predict what many workers do that share state: measure its costs and two workers here, then simulate.
+    SimulateContention {
+        /// Time to get a cache line from a worker that shares no cache, instead of the measured one.
+        #[arg(long, value_name = "TIME", value_parser = nanoseconds)]
+        transfer: Option<f64>,
+        /// The same within a group of workers.
+        #[arg(long, value_name = "TIME", value_parser = nanoseconds)]
+        near: Option<f64>,
+        /// Workers of a group.
+        #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
+        group: u16,
+        /// Transfers that overlap where cells are prefetched, instead of the measured number.
+        #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+        overlap: Option<u16>,
+        /// Time per packet that ports take.
+        #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = nanoseconds)]
+        ports: f64,
+        /// Numbers of workers.
+        #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 8, 32], value_parser = clap::value_parser!(u16).range(1..=64))]
+        workers: Vec<u16>,
+        /// Of all that is random.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Rounds of each measured row.
+        #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Where CSV files go.
+        #[arg(long, value_name = "DIR", default_value = "target/bench")]
+        out: PathBuf,
+        /// Hold this file's lock while something is timed.
+        #[arg(long, value_name = "FILE")]
+        lock: Option<PathBuf>,
+        /// Tiny counts, to try the program itself: what it prints means nothing.
+        #[arg(long)]
+        quick: bool,
+    },
+}
+
+/// A time such as `120ns` or `0.1us`, in nanoseconds.
+fn nanoseconds(text: &str) -> Result<f64, String> {
+    let (number, scale) = match (text.strip_suffix("ns"), text.strip_suffix("us")) {
+        (Some(number), _) => (number, 1.0),
+        (_, Some(number)) => (number, 1000.0),
+        _ => (text, 1.0),
+    };
+    let value: f64 = number.trim().parse().map_err(|_| format!("`{text}` is no time such as 120ns"))?;
+    let is_sensible = (0.0..=1e6).contains(&value);
+    is_sensible.then_some(value * scale).ok_or_else(|| format!("`{text}` is not between 0 and a millisecond"))
 }
 
 impl Args {
@@ -363,10 +412,45 @@ fn work_of(prefix: &str, name: &str) -> &'static Work {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    if let Some(Command::PlotPorts { csv, folder }) = &args.command {
-        ports::plots(csv, folder)?.iter().for_each(|path| println!("{}", path.display()));
-        return Ok(());
+    match args.command {
+        None => measure(&args),
+        Some(Command::PlotPorts { csv, folder }) => {
+            ports::plots(&csv, &folder)?.iter().for_each(|path| println!("{}", path.display()));
+            Ok(())
+        }
+        Some(Command::SimulateContention {
+            transfer,
+            near,
+            group,
+            overlap,
+            ports,
+            workers,
+            seed,
+            rounds,
+            out,
+            lock,
+            quick,
+        }) => {
+            let simulated = projection::Options {
+                far_ns: transfer,
+                near_ns: near,
+                group: group.into(),
+                overlap: overlap.map(usize::from),
+                ports_ns: ports,
+                workers: workers.into_iter().map(usize::from).collect(),
+                seed,
+                out,
+            };
+            let options = Options::default();
+            let settings = Settings { options, batch: BATCH.into(), rounds: rounds.into(), lock, quick };
+            bench::origin::lines().iter().for_each(|l| println!("{l}"));
+            projection::run(&simulated, &settings)
+        }
     }
+}
+
+/// Runs the named measurements.
+fn measure(args: &Args) -> Result<()> {
     let mut items = Item::all();
     if args.list {
         items.iter().for_each(|i| println!("{:<24} {}", i.name(), i.title()));
@@ -410,7 +494,7 @@ fn main() -> Result<()> {
     println!();
     let report = Report::new(args.out.clone(), Run { options: args.options(), quick: args.quick })?;
     for item in &items {
-        item.run(&args, &settings, &report)?;
+        item.run(args, &settings, &report)?;
     }
     println!("CSV files and plots: {}", report.folder().display());
     Ok(())

@@ -41,7 +41,7 @@ pub enum Spread {
 
 impl Spread {
     /// The frames of each worker.
-    fn of(self, frames: &Frames, workers: usize) -> Vec<Frames> {
+    pub(crate) fn of(self, frames: &Frames, workers: usize) -> Vec<Frames> {
         let mut parts = vec![Frames::default(); workers];
         for i in 0..frames.len() {
             let (port, frame) = frames.get(i);
@@ -63,12 +63,12 @@ fn flow(frame: &[u8]) -> u64 {
 }
 
 /// Waits until all threads are here, without sleeping, so that they go on at the same moment.
-struct Start {
+pub(crate) struct Start {
     missing: AtomicUsize,
 }
 
 impl Start {
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         self.missing.fetch_sub(1, Ordering::AcqRel);
         while self.missing.load(Ordering::Acquire) != 0 {
             std::thread::yield_now();
@@ -77,7 +77,7 @@ impl Start {
 }
 
 /// Runs `work` on as many threads, each on a processor of its own; what it gives.
-fn on_threads(count: usize, work: impl Fn(usize, &Start) -> f64 + Sync) -> Vec<f64> {
+pub(crate) fn on_threads<R: Send>(count: usize, work: impl Fn(usize, &Start) -> R + Sync) -> Vec<R> {
     let start = Start { missing: AtomicUsize::new(count) };
     std::thread::scope(|scope| {
         let run = |i: usize| {
@@ -96,12 +96,12 @@ fn on_threads(count: usize, work: impl Fn(usize, &Start) -> f64 + Sync) -> Vec<f
 }
 
 /// Cycles per packet of all together, of those of each.
-fn shared(each: Vec<f64>) -> f64 {
+pub(crate) fn shared(each: Vec<f64>) -> f64 {
     1.0 / each.into_iter().map(|cycles| 1.0 / cycles).sum::<f64>()
 }
 
 /// Cycles per packet of workers that play the frames of each at the same time.
-fn together(pipeline: &Pipeline, frames: &[Frames], plan: Plan) -> Vec<f64> {
+pub(crate) fn together(pipeline: &Pipeline, frames: &[Frames], plan: Plan) -> Vec<f64> {
     on_threads(frames.len(), |worker, start| {
         let mut subject = subject::of_pipeline("", pipeline, worker);
         let mut track = Track::new(plan.batch);
@@ -138,7 +138,7 @@ fn adds(memory: &[AtomicU32], cells: Cells, frames: &[Frames], plan: Plan) -> Ve
 
 /// Holds each worker against C, or the interpreter where there is no C version, packet by packet, lets the pipeline settle, and
 /// does it again.
-fn compared(title: &str, pipeline: &Pipeline, workload: &Workload, settings: &Settings) -> Result<[u64; 3]> {
+pub(crate) fn compared(title: &str, pipeline: &Pipeline, workload: &Workload, settings: &Settings) -> Result<[u64; 3]> {
     let mut c = Some(match crate::reference::named(workload.program) {
         Some(_) => subject::c(workload, false)?,
         None => subject::interpreter(workload, &settings.options)?,

@@ -10,13 +10,14 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// By the name of their file.
-pub const ALL: [(&str, Draw); 6] = [
+pub const ALL: [(&str, Draw); 7] = [
     ("memory", memory),
     ("engines", engines),
     ("optimisations", optimisations),
     ("entries", entries),
     ("flows", flows),
     ("ports", ports),
+    ("workers", workers),
 ];
 
 const COLOURS: [RGBColor; 6] = [
@@ -305,6 +306,35 @@ fn ports(results: &Results) -> Result<String> {
     let series = vec!["Sluice".to_string(), "the other".to_string()];
     let (title, unit) = ("Through vhost-user ports, 64 bytes, both ways, one core", "million packets a second, median");
     Bars { title, unit, series, groups, log_from: None }.svg()
+}
+
+/// What the simulation predicts for traffic in which few flows have most packets.
+fn workers(results: &Results) -> Result<String> {
+    const NUMBERS: [&str; 3] = ["2", "8", "32"];
+    let mut groups: Vec<Group> = Vec::new();
+    for row in results.sheet("contention")?.rows() {
+        let number = NUMBERS.iter().position(|n| row.text("workers").is_ok_and(|text| text == *n));
+        let Some(number) = number.filter(|_| row.text("flows").is_ok_and(|text| text == "100000")) else { continue };
+        if row.text("exponent")? != "1.1" {
+            continue;
+        }
+        let name = match row.text("spread")? {
+            "any" => format!("{}\nany worker gets a packet", row.text("program")?),
+            _ => format!("{}\na flow to one worker", row.text("program")?),
+        };
+        let at = match groups.iter().position(|(known, _)| *known == name) {
+            Some(at) => at,
+            None => {
+                groups.push((name, vec![None; NUMBERS.len()]));
+                groups.len() - 1
+            }
+        };
+        groups[at].1[number] = row.number("times_one")?;
+    }
+    let series = NUMBERS.map(|n| format!("{n} workers")).to_vec();
+    let (title, unit) =
+        ("Simulated: 100,000 flows, Zipf exponent 1.1", "times the rate of one worker, from memory, logarithmic");
+    Bars { title, unit, series, groups, log_from: Some(0.05) }.svg()
 }
 
 #[cfg(test)]

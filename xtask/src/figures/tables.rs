@@ -1,4 +1,4 @@
-//! The page's tables. Each is a selection of lines and columns of the results; nothing is computed but verdicts.
+//! The pages' tables. Each is a selection of lines and columns of the results; nothing is computed but verdicts.
 
 use super::Results;
 use super::sheet::Row;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 type Make = fn(&Results) -> Result<String>;
 
 /// By the name in the page's marker.
-const ALL: [(&str, Make); 7] = [
+const ALL: [(&str, Make); 10] = [
     ("memory", memory),
     ("compile", compile),
     ("updates", updates),
@@ -15,6 +15,9 @@ const ALL: [(&str, Make); 7] = [
     ("swaps", swaps),
     ("control", control),
     ("short", short),
+    ("scaling", scaling),
+    ("predicted", predicted),
+    ("contention", contention),
 ];
 
 /// Rows of `memory`; the plot has all.
@@ -230,6 +233,77 @@ fn short(results: &Results) -> Result<String> {
     }
     rows.extend(worst.into_iter().map(|(_, _, line)| line));
     with_origins(markdown(&["work", "faster", "Sluice, relative"], &rows), results, &["ratios", "ports"])
+}
+
+/// Two workers beside one.
+fn scaling(results: &Results) -> Result<String> {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let sheet = results.sheet("scaling")?;
+    for row in sheet.rows().filter(|row| row.text("options").is_ok_and(str::is_empty)) {
+        if row.text("figure")? != "1 worker" {
+            continue;
+        }
+        let title = row.text("row")?;
+        let figure = |name| {
+            let is_it = |row: &Row<'_>| row.text("options").is_ok_and(str::is_empty);
+            let what = [("row", title), ("figure", name)];
+            find(sheet.rows().filter(is_it), what)?.text("value")
+        };
+        let short = title.strip_prefix("two workers on ").unwrap_or(title);
+        rows.push(vec![
+            short.to_string(),
+            row.text("value")?.to_string(),
+            figure("2 workers, together")?.to_string(),
+            figure("rate of 2 workers / 1 worker")?.to_string(),
+        ]);
+    }
+    let header = ["cycles per packet", "one worker", "two, together", "times one"];
+    with_origins(markdown(&header, &rows), results, &["scaling"])
+}
+
+/// The simulation beside measurements.
+fn predicted(results: &Results) -> Result<String> {
+    let mut rows = Vec::new();
+    for row in results.sheet("contention-rows")?.rows() {
+        let fields = ["row", "transfer_ns", "one_ns", "two_ns", "predicted_ns", "predicted_over_measured"];
+        rows.push(fields.map(|name| row.text(name).map(str::to_string)).into_iter().collect::<Result<_>>()?);
+    }
+    let header = ["ns per packet", "a transfer", "one worker", "two, measured", "predicted", "predicted / measured"];
+    with_origins(markdown(&header, &rows), results, &["contention-rows"])
+}
+
+/// Rates with 8 and 32 workers beside one, by the simulation: for flows of equal shares, and where few have most packets.
+fn contention(results: &Results) -> Result<String> {
+    let sheet = results.sheet("contention")?;
+    let mut programs: Vec<&str> = Vec::new();
+    for row in sheet.rows() {
+        let program = row.text("program")?;
+        if !programs.contains(&program) {
+            programs.push(program);
+        }
+    }
+    let mut rows = Vec::new();
+    for program in programs {
+        let mut cells = vec![program.to_string()];
+        for (exponent, spread) in [("0", "any"), ("0", "by flow"), ("1.1", "any"), ("1.1", "by flow")] {
+            let times = |workers| {
+                let is_it = |row: &Row<'_>| row.text("flows").is_ok_and(|flows| flows == "100000");
+                let such = sheet.rows().filter(is_it).filter(|row| row.text("workers").is_ok_and(|w| w == workers));
+                let such = such.filter(|row| row.text("spread").is_ok_and(|s| s == spread));
+                find(such, [("program", program), ("exponent", exponent)])?.text("times_one")
+            };
+            cells.push(format!("{} · {}", times("8")?, times("32")?));
+        }
+        rows.push(cells);
+    }
+    let header = [
+        "8 · 32 workers, times one",
+        "equal flows, any worker",
+        "equal, by flow",
+        "Zipf 1.1, any worker",
+        "Zipf 1.1, by flow",
+    ];
+    with_origins(markdown(&header, &rows), results, &["contention"])
 }
 
 #[cfg(test)]

@@ -46,6 +46,8 @@ pub struct Writing {
     changes: Vec<Change>,
     before: Vec<Option<Image>>,
     ticket: Option<Ticket>,
+    /// What would have undone a batch that is finished. To free it takes milliseconds, which is not a part of a turn.
+    undo: Vec<Update>,
     /// While this exists, others may not use these objects.
     objects: Option<Arc<Objects>>,
 }
@@ -236,6 +238,7 @@ impl Control {
             changes: Vec::new(),
             before: Vec::new(),
             ticket: None,
+            undo: Vec::new(),
             objects: Some(objects),
         })
     }
@@ -287,7 +290,8 @@ impl Control {
         if !done {
             return false;
         }
-        if writing.atomic.take().is_some() {
+        if let Some(mut atomic) = writing.atomic.take() {
+            writing.undo = std::mem::take(&mut atomic.undo);
             forwarding.held = false;
         }
         writing.objects = None;

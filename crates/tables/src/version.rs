@@ -71,6 +71,12 @@ impl Version {
         }
     }
 
+    /// A reader asks the writer to wait.
+    #[cold]
+    fn ask(&self) {
+        self.asking.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Waits until no reader asks for it any more. Returns whether that was so in time.
     #[cfg(not(loom))]
     fn wait_for_readers(&self) -> bool {
@@ -137,11 +143,12 @@ pub struct Repeats<'a> {
 
 impl Repeats<'_> {
     /// Counts an attempt during which a change began.
-    #[cold]
+    #[inline(always)]
     pub fn again(&mut self) {
+        // Inline, so that the count needs no memory in a lookup that succeeds at once.
         self.count += 1;
         if self.count == REPEATS_MAX {
-            self.version.asking.fetch_add(1, Ordering::Relaxed);
+            self.version.ask();
         }
     }
 }

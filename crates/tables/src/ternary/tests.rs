@@ -63,6 +63,7 @@ impl Bed {
 
     /// Checks that segments have the right lengths and order, and all tuples.
     fn check_segments(&self) {
+        // SAFETY: segments of the list are alive.
         let lists: Vec<&TupleList> = self.engine.segments.lists().map(|list| unsafe { &*list }).collect();
         let all: Vec<i32> = lists.iter().flat_map(|list| list.tuples.iter().map(|(priority, _)| *priority)).collect();
         assert!(all.is_sorted_by_key(|priority| std::cmp::Reverse(*priority)), "{all:?}");

@@ -8,25 +8,26 @@
 //! ```
 //!
 //! No sockets, no threads, no clock: a request is a function call, notifications are returned as [`Events`] for the
-//! caller to deliver, and time is an argument. Callers serialise their calls with one lock, so every batch of updates
-//! is a transaction with respect to other requests.
+//! caller to deliver, and time is an argument. Callers serialise their calls with one lock; a batch of updates may be
+//! several calls ([`crate::writes`]).
 
 use crate::arbitration::{ArbitrationRequest, ArbitrationUpdate, ClientId, Notices, RoleInfo, Roles};
 use crate::digests::DigestList;
-use crate::entity::{Atomicity, ElectionId, Role, TableEntry, Update, WriteRequest};
+use crate::entity::{ElectionId, Role, TableEntry, Update};
 use crate::error::{Error, Result, choices};
 use crate::forwarding::{Forwarding, ForwardingConfig, Target};
 use crate::idle::IdleTimers;
 use crate::journal::Keeper;
+use crate::objects::Objects;
 use crate::packets::Packet;
 use crate::preparation::{Preparation, Prepared};
 use crate::reconcile::{self, Report};
-use crate::roles::{RoleConfig, Scope};
+use crate::roles::RoleConfig;
 use crate::schema::Schema;
-use abi::state::{DigestMessage, Phase};
+use abi::state::DigestMessage;
 use p4info::P4Info;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// The version of the P4Runtime API that is implemented.
 pub const API_VERSION: &str = "1.5.0";
@@ -40,8 +41,8 @@ pub enum StreamEvent {
     Arbitration(ArbitrationUpdate),
     /// A packet from the data plane.
     PacketIn(Packet),
-    /// A list of digest messages.
-    Digest(DigestList),
+    /// A list of digest messages; one for all clients.
+    Digest(Arc<DigestList>),
     /// Entries that were not hit for their idle timeout; one list for all clients that see the same tables.
     IdleTimeout(Arc<Vec<TableEntry>>),
     /// An error about a message that the client sent.
@@ -136,6 +137,8 @@ pub(crate) struct Device {
     pub(crate) saved: Option<Forwarding>,
     /// Journals the writes, if this device's state is persistent.
     pub(crate) keeper: Option<Keeper>,
+    /// For each batch that is being written, the objects that others may not use meanwhile.
+    pub(crate) batches: Vec<Weak<Objects>>,
 }
 
 impl Device {
@@ -171,7 +174,8 @@ impl Control {
 
     /// Adds a device that has no program yet.
     pub fn add_device(&mut self, device_id: u64, target: Arc<dyn Target>) {
-        let device = Device { target, roles: Roles::default(), running: None, saved: None, keeper: None };
+        let (roles, batches) = (Roles::default(), Vec::new());
+        let device = Device { target, roles, running: None, saved: None, keeper: None, batches };
         self.devices.insert(device_id, device);
     }
 
@@ -179,9 +183,9 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// NOT_FOUND if there is no such device.
+    /// NOT_FOUND if there is no such device, UNAVAILABLE while a batch is being written to it.
     pub fn remove_device(&mut self, device_id: u64) -> Result<Vec<ClientId>> {
-        self.device(device_id)?;
+        self.device(device_id)?.check_settled(|_| Objects::All)?;
         self.devices.remove(&device_id);
         let of = |seat: &Option<(u64, Role)>| seat.as_ref().is_some_and(|(id, _)| *id == device_id);
         let gone: Vec<ClientId> = self.clients.iter().filter(|(_, seat)| of(seat)).map(|(client, _)| *client).collect();
@@ -195,6 +199,11 @@ impl Control {
             let ids = choices(ids.iter().map(String::as_str));
             Error::not_found(format!("there is no device {device_id}; there is {ids}"))
         })
+    }
+
+    /// Whether there is such a device.
+    pub fn has_device(&self, device_id: u64) -> bool {
+        self.devices.contains_key(&device_id)
     }
 
     /// The ids of all devices.
@@ -296,59 +305,6 @@ impl Control {
         self.device(device_id)?.roles.check_primary(role, election_id)
     }
 
-    /// Applies a batch of updates and returns one result per update.
-    ///
-    /// # Errors
-    ///
-    /// The whole request is refused and nothing was changed.
-    pub fn write(&mut self, request: &WriteRequest) -> Result<Vec<Result<()>>> {
-        let device = self.device(request.device_id)?;
-        device.roles.check_primary(&request.role, request.election_id)?;
-        match device.keeper {
-            Some(_) => self.write_kept(&Arc::new(request.clone())),
-            None => self.apply(request),
-        }
-    }
-
-    /// Applies a batch for a local operator, who acts in the default role without a stream. It is journalled like a
-    /// client's write.
-    ///
-    /// # Errors
-    ///
-    /// PERMISSION_DENIED while a client is primary of the default role; else as for [`Control::write`].
-    pub fn write_as_operator(&mut self, request: &Arc<WriteRequest>) -> Result<Vec<Result<()>>> {
-        self.device(request.device_id)?.roles.check_free()?;
-        self.write_kept(request)
-    }
-
-    /// Applies a batch whose sender was already checked.
-    pub(crate) fn apply(&mut self, request: &WriteRequest) -> Result<Vec<Result<()>>> {
-        let device = self.device(request.device_id)?;
-        let scope = device.roles.scope(&request.role);
-        let forwarding = device.current()?;
-        if request.updates.len() > UPDATES_MAX {
-            let message = format!("{} updates in one request, the limit is {UPDATES_MAX}", request.updates.len());
-            return Err(Error::exhausted(message));
-        }
-        let write = |update: &Update| scope.check(update.entity.as_ref()).and_then(|()| forwarding.write(update));
-        match request.atomicity {
-            Atomicity::ContinueOnError => Ok(request.updates.iter().map(write).collect()),
-            Atomicity::RollbackOnError => Ok(write_or_roll_back(forwarding, &scope, request)),
-            // A single update is atomic in any case.
-            Atomicity::DataplaneAtomic if request.updates.len() <= 1 => Ok(request.updates.iter().map(write).collect()),
-            Atomicity::DataplaneAtomic => {
-                let target = Arc::clone(&forwarding.target);
-                let stopped =
-                    |why| Error::unavailable(format!("nothing was changed, the packets could not be stopped: {why}"));
-                let _held = target.hold().map_err(stopped)?;
-                forwarding.held = true;
-                let results = write_or_roll_back(forwarding, &scope, request);
-                forwarding.held = false;
-                Ok(results)
-            }
-        }
-    }
-
     /// Applies updates to the running program without a client, as the command line does at start. Returns one result
     /// per update.
     ///
@@ -384,34 +340,6 @@ impl Control {
     }
 }
 
-/// Applies all updates or none. After a failure the updates already done are undone in reverse order, and their results
-/// say so.
-fn write_or_roll_back(forwarding: &mut Forwarding, scope: &Scope, request: &WriteRequest) -> Vec<Result<()>> {
-    let aborted = |why: &str| Err(Error::aborted(why));
-    let mut undo = Vec::new();
-    let _batch = forwarding.begin_phase(Phase::Atomic);
-    for (at, update) in request.updates.iter().enumerate() {
-        let inverse = forwarding.inverse(update);
-        let done = scope.check(update.entity.as_ref()).and_then(|()| forwarding.write(update));
-        let Err(error) = done else {
-            undo.extend(inverse.into_iter().flatten());
-            continue;
-        };
-        let _taken_back = forwarding.begin_phase(Phase::Undo);
-        for update in undo.iter().rev() {
-            if let Err(error) = forwarding.write(update) {
-                let error = Error::internal(format!("the batch could not be rolled back: {error}"));
-                return vec![Err(error); request.updates.len()];
-            }
-        }
-        let mut results: Vec<Result<()>> =
-            (0..request.updates.len()).map(|_| aborted("rolled back: another update of the batch failed")).collect();
-        results[at] = Err(error);
-        return results;
-    }
-    request.updates.iter().map(|_| Ok(())).collect()
-}
-
 // Forwarding pipeline configs.
 impl Control {
     /// Handles a `SetForwardingPipelineConfig` request, including its slow parts. A caller that must not hold the lock
@@ -433,7 +361,7 @@ impl Control {
     /// The sender may no longer change the program, another program runs than when this one was prepared, or the switch
     /// cannot run it.
     pub fn set_config_prepared(&mut self, request: SetConfigRequest, prepared: Option<Prepared>) -> Result<()> {
-        self.may_set_config(&request)?;
+        self.may_set_config(&request)?.check_settled(|_| Objects::All)?;
         self.revive()?;
         self.device(request.device_id)?.set_config(request.action, request.config.is_some(), prepared)
     }
@@ -464,7 +392,9 @@ impl Control {
     ///
     /// UNAVAILABLE if the switch cannot run the program or the journal fails; what ran before continues.
     pub fn load_prepared(&mut self, device_id: u64, prepared: Prepared) -> Result<()> {
-        self.device(device_id)?.set_config(ConfigAction::VerifyAndCommit, true, Some(prepared))
+        let device = self.device(device_id)?;
+        device.check_settled(|_| Objects::All)?;
+        device.set_config(ConfigAction::VerifyAndCommit, true, Some(prepared))
     }
 
     /// Replaces the running program without a client and carries its state over. Returns what became of each object.
@@ -484,7 +414,9 @@ impl Control {
     /// ABORTED if another program runs than when this one was prepared, INVALID_ARGUMENT if state would be lost and
     /// `losses` is [`Losses::Refused`], UNAVAILABLE if the switch cannot run it.
     pub fn replace_prepared(&mut self, device_id: u64, prepared: Prepared, losses: Losses) -> Result<Report> {
-        self.device(device_id)?.replace(prepared, losses)
+        let device = self.device(device_id)?;
+        device.check_settled(|_| Objects::All)?;
+        device.replace(prepared, losses)
     }
 
     /// Whether any role of a device has a primary.
@@ -635,14 +567,21 @@ impl Control {
         let mut lists: Vec<DigestList> =
             messages.iter().filter_map(|message| forwarding.digest_message(message, now_ns)).collect();
         lists.extend(forwarding.due_digests(now_ns));
-        let idle = Arc::new(forwarding.idle_entries(now_ns, device.roles.primaries().count()));
+        let lists: Vec<Arc<DigestList>> = lists.into_iter().map(Arc::new).collect();
+        // Entries of a batch that may be rolled back are not reported before it is finished.
+        let may_be_undone = device.batches.iter().filter_map(Weak::upgrade).any(|objects| *objects == Objects::All);
+        let idle = match may_be_undone {
+            false => forwarding.idle_entries(now_ns, device.roles.primaries().count()),
+            true => Vec::new(),
+        };
+        let idle = Arc::new(idle);
         let tables: BTreeSet<u32> = idle.iter().map(|entry| entry.table_id).collect();
         let mut by_tables = BTreeMap::from([(tables.clone(), Arc::clone(&idle))]);
         let mut events = Vec::new();
         for (client, config) in device.roles.primaries() {
             let sees = |id: u32| config.is_none_or(|config| config.has_object(id));
             let lists = lists.iter().filter(|list| sees(list.digest_id));
-            events.extend(lists.map(|list| (client, StreamEvent::Digest(list.clone()))));
+            events.extend(lists.map(|list| (client, StreamEvent::Digest(Arc::clone(list)))));
             let seen: BTreeSet<u32> = tables.iter().copied().filter(|table| sees(*table)).collect();
             if !seen.is_empty() {
                 let of_seen = || idle.iter().filter(|entry| sees(entry.table_id)).cloned().collect::<Vec<_>>();

@@ -129,15 +129,15 @@ pub(crate) struct Keeper {
     pending: VecDeque<(Ticket, Slot, Undo)>,
 }
 
-/// Undoes the updates of a request: the entities as they were before it.
+/// Undoes updates of a request: the entities as they were before them.
 pub(crate) struct Undo {
-    request: Arc<WriteRequest>,
-    /// By update; `None` for one that failed.
-    before: Vec<Option<Image>>,
+    pub(crate) request: Arc<WriteRequest>,
+    /// By update, each just before it; `None` for one that failed.
+    pub(crate) before: Vec<Option<Image>>,
 }
 
 /// An entity before an update.
-enum Image {
+pub(crate) enum Image {
     Entities(Vec<Entity>),
     /// A table entry in the data plane's form; the controller's form is made only when it is needed.
     Entry(Box<(TableId, ReadEntry, Option<EntryExtras>)>),
@@ -160,43 +160,9 @@ impl Control {
         device.keep_all()
     }
 
-    /// As [`Control::write`], for a request that the journal shares.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Control::write`]; UNAVAILABLE while the journal does not work.
-    pub fn write_shared(&mut self, request: &Arc<WriteRequest>) -> Result<Vec<Result<()>>> {
-        self.device(request.device_id)?.roles.check_primary(&request.role, request.election_id)?;
-        self.write_kept(request)
-    }
-
-    /// Applies and journals a batch of a sender who was already checked.
-    pub(crate) fn write_kept(&mut self, request: &Arc<WriteRequest>) -> Result<Vec<Result<()>>> {
-        let device_id = request.device_id;
-        if self.device(device_id)?.keeper.is_none() {
-            return self.apply(request);
-        }
-        self.revive()?;
-        let device = self.device(device_id)?;
-        let images = device.current()?.images(request);
-        let results = self.apply(request)?;
-        let device = self.device(device_id)?;
-        let slot = if device.saved.is_some() { Slot::Saved } else { Slot::Running };
-        let forwarding = device.saved.as_ref().or(device.running.as_ref());
-        let Some(forwarding) = forwarding else { return Ok(results) };
-        let done = || results.iter().map(Result::is_ok);
-        let changes = forwarding.changes(request, done());
-        let before = images.into_iter().zip(done()).map(|(image, done)| image.filter(|_| done)).collect();
-        let undo = Undo { request: Arc::clone(request), before };
-        if let Some(keeper) = device.keeper.as_mut().filter(|_| !changes.is_empty()) {
-            let kept = keeper.journal.kept();
-            while keeper.pending.front().is_some_and(|(ticket, ..)| *ticket <= kept) {
-                keeper.pending.pop_front();
-            }
-            let ticket = keeper.journal.append(Batch { device_id, slot, request: Arc::clone(request), changes });
-            keeper.pending.push_back((ticket, slot, undo));
-        }
-        Ok(results)
+    /// A device's journal, if its state is persistent.
+    pub fn journal(&self, device_id: u64) -> Option<Arc<dyn Journal>> {
+        Some(Arc::clone(&self.devices.get(&device_id)?.keeper.as_ref()?.journal))
     }
 
     /// A device's journal and the ticket of its last change. What a reader saw is durable once that ticket is.
@@ -264,6 +230,12 @@ impl Device {
         if keeper.journal.failure().is_none() {
             return Ok(());
         }
+        // What the batch has done so far cannot be told from what it would be rolled back to.
+        if self.batches.iter().any(|batch| batch.strong_count() > 0) {
+            return Err(Error::unavailable(
+                "what was not written to disk cannot be rolled back yet: a batch of updates is being written",
+            ));
+        }
         let kept = keeper.journal.kept();
         while let Some((ticket, slot, undo)) = keeper.pending.pop_back() {
             let forwarding = match slot {
@@ -284,6 +256,18 @@ impl Device {
 }
 
 impl Keeper {
+    /// Journals changes that were made. Returns their ticket.
+    pub(crate) fn append(&mut self, batch: Batch, undo: Undo) -> Ticket {
+        let kept = self.journal.kept();
+        while self.pending.front().is_some_and(|(ticket, ..)| *ticket <= kept) {
+            self.pending.pop_front();
+        }
+        let slot = batch.slot;
+        let ticket = self.journal.append(batch);
+        self.pending.push_back((ticket, slot, undo));
+        ticket
+    }
+
     fn replace(&self, running: Contents, saved: Contents) -> Result<()> {
         let done = self.journal.replace(self.device_id, running, saved);
         done.map_err(|why| Error::unavailable(format!("the config cannot be kept, so it stays as it was: {why}")))
@@ -302,7 +286,9 @@ impl Forwarding {
     /// Undoes the updates of a request. After an error it may be called again.
     fn undo(&mut self, undo: &Undo) -> Result<()> {
         let _phase = self.begin_phase(Phase::Undo);
-        for (update, before) in undo.request.updates.iter().zip(&undo.before).rev() {
+        // The rest of the updates was not carried out.
+        let updates = &undo.request.updates[..undo.before.len()];
+        for (update, before) in updates.iter().zip(&undo.before).rev() {
             let (Some(entity), Some(before)) = (&update.entity, before) else { continue };
             let before = &self.image_as_sent(entity, before);
             let mut write = |kind, entity: &Entity| {
@@ -323,19 +309,16 @@ impl Forwarding {
         Ok(())
     }
 
-    /// The entities that the updates of a request are about to change, as they are now.
-    fn images(&self, request: &WriteRequest) -> Vec<Option<Image>> {
-        let image = |update: &Update| {
-            let changes = matches!(update.kind, UpdateKind::Modify | UpdateKind::Delete);
-            let Some(entity) = update.entity.as_ref().filter(|_| changes) else { return Image::Entities(vec![]) };
-            match entity {
-                Entity::Table(entry) if self.is_plain(entry) => self.entry_image(entry),
-                // An entity that cannot be read cannot be changed either.
-                other => self.as_it_is(other).map(Image::Entities),
-            }
-            .unwrap_or(Image::Entities(vec![]))
-        };
-        request.updates.iter().map(|update| Some(image(update))).collect()
+    /// The entity that an update is about to change, as it is now.
+    pub(crate) fn image(&self, update: &Update) -> Image {
+        let changes = matches!(update.kind, UpdateKind::Modify | UpdateKind::Delete);
+        let Some(entity) = update.entity.as_ref().filter(|_| changes) else { return Image::Entities(vec![]) };
+        match entity {
+            Entity::Table(entry) if self.is_plain(entry) => self.entry_image(entry),
+            // An entity that cannot be read cannot be changed either.
+            other => self.as_it_is(other).map(Image::Entities),
+        }
+        .unwrap_or(Image::Entities(vec![]))
     }
 
     /// Whether an entry has no direct resources.
@@ -367,18 +350,10 @@ impl Forwarding {
 
 // From updates to changes.
 impl Forwarding {
-    /// The changes that a request's updates made; `done` tells which of them succeeded. To be called after them.
-    fn changes(&self, request: &WriteRequest, done: impl Iterator<Item = bool>) -> Vec<Change> {
-        let mut changes = Vec::with_capacity(request.updates.len());
-        for (at, (update, done)) in request.updates.iter().zip(done).enumerate() {
-            if let (true, Some(entity)) = (done, &update.entity) {
-                self.change(update.kind, at, entity, &mut changes);
-            }
-        }
-        changes
-    }
-
-    fn change(&self, kind: UpdateKind, at: usize, entity: &Entity, into: &mut Vec<Change>) {
+    /// The changes that an update, the one at this index of its request, has just made.
+    pub(crate) fn change(&self, update: &Update, at: usize, into: &mut Vec<Change>) {
+        let kind = update.kind;
+        let Some(entity) = &update.entity else { return };
         let Ok(key) = self.key(entity) else { return };
         let after = match entity {
             _ if kind == UpdateKind::Delete => After::Gone,

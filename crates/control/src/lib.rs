@@ -23,6 +23,7 @@ pub mod forwarding;
 mod idle;
 pub mod journal;
 mod matches;
+pub mod objects;
 pub mod packets;
 pub mod preparation;
 mod profiles;
@@ -35,6 +36,7 @@ pub mod schema;
 mod tables;
 pub mod translate;
 mod value_sets;
+pub mod writes;
 
 pub use control::Control;
 pub use error::{Code, Error, Result};

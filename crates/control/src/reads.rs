@@ -34,6 +34,7 @@ use crate::control::Control;
 use crate::entity::{self, DirectCounterEntry, DirectMeterEntry, Entity, Role, TableEntry};
 use crate::error::{Error, Result};
 use crate::forwarding::{EntryKey, Forwarding};
+use crate::objects::Objects;
 use crate::roles::RoleConfig;
 use base::ids::TableId;
 use p4info::ObjectKind;
@@ -181,7 +182,7 @@ impl Control {
     /// # Errors
     ///
     /// NOT_FOUND for an unknown device, FAILED_PRECONDITION if it has no config, RESOURCE_EXHAUSTED if too many
-    /// readings or walks are open.
+    /// readings or walks are open, UNAVAILABLE while a batch is being written that it must wait for.
     pub fn open_read(
         &mut self,
         device_id: u64,
@@ -200,7 +201,9 @@ impl Control {
     ) -> Result<(ReadId, Vec<Result<()>>)> {
         self.last_read += 1;
         let number = self.last_read;
-        let forwarding = self.device(device_id)?.current()?;
+        let device = self.device(device_id)?;
+        device.check_settled(|schema| Objects::of(schema, entities.iter().map(Option::as_ref)))?;
+        let forwarding = device.current()?;
         if forwarding.reads.open.len() >= READS_MAX {
             return Err(Error::exhausted(format!("{READS_MAX} reads are being answered already")));
         }

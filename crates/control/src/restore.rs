@@ -21,6 +21,7 @@ use crate::entity::{Entity, TableEntry, Update, UpdateKind};
 use crate::error::{Error, Result};
 use crate::forwarding::{Forwarding, ForwardingConfig};
 use crate::journal::{Slot, default_resources};
+use crate::objects::Objects;
 use crate::preparation::{Preparation, Prepared};
 use crate::schema::Schema;
 use std::collections::{BTreeMap, VecDeque};
@@ -85,6 +86,7 @@ impl Control {
     pub fn install_restored(&mut self, device_id: u64, slot: Slot, restored: RestoredConfig) -> Result<Restored> {
         let RestoredConfig { forwarding, found } = restored;
         let device = self.device(device_id)?;
+        device.check_settled(|_| Objects::All)?;
         match slot {
             Slot::Running => device.commit(forwarding)?,
             Slot::Saved => device.saved = Some(forwarding),

@@ -2,11 +2,23 @@
 //!
 //! One lock is held for each use of the control plane. It is fair: those that wait get it in the order of their arrival.
 //! Events are queued while it is held, which preserves their order.
+//!
+//! **Turns.** Whoever sends a large batch of updates must not make all others wait for it, so it is written in turns of
+//! [`TURN_MAX`], between which the lock is free ([`Handle::write`], [`control::writes`]). Each device has two further
+//! locks ([`DeviceTurns`]). `requests` is held by each request about the device's state; by a large batch during its
+//! turns, by one of which all or nothing takes effect until it is finished. `batches` is held by a large batch until it
+//! is finished, and by requests about the same objects, which wait for it. Writes of one role, and all reads, wait for
+//! `requests` one at a time (`lines`). So a small request about other objects waits for one turn of each other role,
+//! however much these send at a time, and one to another device for one turn of the whole device. The order of locks is
+//! `batches`, `lines`, `requests`, control plane; all are fair.
+//! A batch that stops packets is one turn, since others could need the workers, and since packets of all devices wait for
+//! it; it is short.
+//!
 //! A client that does not read loses packets and notifications when its queue (`events`) is full, but never an
 //! arbitration update: if one does not fit, the client's stream is closed. Programs are compiled without the lock
 //! ([`Handle::prepared`]).
 //!
-//! Tests: `tests/loopback.rs`, `tests/load.rs`.
+//! Tests: `handle/tests.rs`; `tests/loopback.rs`, `tests/load.rs`.
 
 use crate::events::{self, EventSender};
 use crate::rpcs::RpcCounts;
@@ -14,18 +26,23 @@ use crate::status;
 use abi::state::DigestMessage;
 use control::arbitration::ClientId;
 use control::control::{Events, Losses, StreamErrorAbout, StreamEvent};
-use control::entity::TableEntry;
+use control::entity::{TableEntry, WriteRequest};
 use control::forwarding::ForwardingConfig;
 use control::journal::Slot;
+use control::objects::Objects;
 use control::preparation::{Preparation, Prepared};
 use control::reconcile::Report;
 use control::restore::{Parts, Restored};
+use control::schema::Schema;
+use control::writes::{self, Written};
 use control::{Control, Error};
 use messages::convert;
-use parking_lot::FairMutex;
+use parking_lot::{FairMutex, FairMutexGuard};
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tonic::Code;
 
 /// Limit on the programs that wait while another one is compiled. Each has its text in memory, and occupies a blocking
@@ -35,10 +52,52 @@ const PROGRAMS_WAITING_MAX: usize = 8;
 /// Limit on the bytes of a refused packet-out that are returned to its sender with the error.
 const ECHO_BYTES_MAX: usize = 16 << 10;
 
+/// The time after which a batch of updates lets others use the control plane, chosen. The update that is being written
+/// then is finished.
+pub const TURN_MAX: Duration = Duration::from_millis(2);
+
+/// Batches of more updates wait for other large batches of the device from the start; smaller ones usually take less than
+/// a turn.
+const LARGE: usize = 64;
+
+/// Lines in which requests wait for a device, chosen: roles seldom share one. The first is that of reads.
+const LINES: usize = 64;
+
+/// The locks of a device.
+struct DeviceTurns {
+    batches: FairMutex<()>,
+    requests: FairMutex<()>,
+    lines: [FairMutex<()>; LINES],
+}
+
+/// The right to use a device's state.
+struct Turn<'a> {
+    _requests: FairMutexGuard<'a, ()>,
+    _line: Option<FairMutexGuard<'a, ()>>,
+}
+
+impl Default for DeviceTurns {
+    fn default() -> Self {
+        let lock = || FairMutex::new(());
+        DeviceTurns { batches: lock(), requests: lock(), lines: std::array::from_fn(|_| lock()) }
+    }
+}
+
+impl DeviceTurns {
+    /// Waits in a line, if in any.
+    fn enter(&self, line: Option<usize>) -> Turn<'_> {
+        let _line = line.map(|line| self.lines[line].lock());
+        Turn { _requests: self.requests.lock(), _line }
+    }
+}
+
 /// The control plane and its clients' queues.
 #[derive(Default)]
 pub struct Handle {
     control: FairMutex<Control>,
+    turns: Mutex<HashMap<u64, Arc<DeviceTurns>>>,
+    /// For the lines of roles, so that nobody can choose a name for its line.
+    names: RandomState,
     clients: Mutex<HashMap<ClientId, EventSender>>,
     lost: [AtomicU64; 3],
     rpcs: Arc<RpcCounts>,
@@ -67,9 +126,109 @@ impl Handle {
         Arc::new(Handle { control: FairMutex::new(control), ..Handle::default() })
     }
 
-    /// Runs `f` on the control plane, holding its lock.
+    /// Runs `f` on the control plane, holding its lock. For requests about a device's state, see
+    /// [`Handle::with_device`].
     pub fn with<R>(&self, f: impl FnOnce(&mut Control) -> R) -> R {
         f(&mut self.control.lock())
+    }
+
+    /// Runs `f` on the control plane, holding its lock, when no batch of updates is being written to the device.
+    pub fn with_device<R>(&self, device_id: u64, f: impl FnOnce(&mut Control) -> R) -> R {
+        self.settled(device_id, None, |_| Objects::All, f)
+    }
+
+    /// As [`Handle::with_device`], for a read of these objects: when no batch is being written that it must wait for.
+    pub(crate) fn with_objects<R>(
+        &self,
+        device_id: u64,
+        objects: impl Fn(&Schema) -> Objects,
+        f: impl FnOnce(&mut Control) -> R,
+    ) -> R {
+        self.settled(device_id, Some(0), objects, f)
+    }
+
+    fn settled<R>(
+        &self,
+        device_id: u64,
+        line: Option<usize>,
+        objects: impl Fn(&Schema) -> Objects,
+        f: impl FnOnce(&mut Control) -> R,
+    ) -> R {
+        let (turns, mut f, mut batch) = (self.turns(device_id), Some(f), None);
+        loop {
+            let request = turns.enter(line);
+            let done = self.with(|control| match batch.is_none() && control.is_busy(device_id, &objects) {
+                true => None,
+                false => f.take().map(|f| f(control)),
+            });
+            if let Some(done) = done {
+                return done;
+            }
+            drop(request);
+            batch = Some(turns.batches.lock());
+        }
+    }
+
+    /// The locks of a device. Those of a device that does not exist are not kept.
+    fn turns(&self, device_id: u64) -> Arc<DeviceTurns> {
+        if let Some(turns) = lock(&self.turns).get(&device_id) {
+            return Arc::clone(turns);
+        }
+        match self.with(|control| control.has_device(device_id)) {
+            true => Arc::clone(lock(&self.turns).entry(device_id).or_default()),
+            false => Arc::default(),
+        }
+    }
+
+    /// Writes a batch, in turns if it is large.
+    ///
+    /// # Errors
+    ///
+    /// The whole request is refused, and nothing was changed.
+    pub fn write(&self, request: &Arc<WriteRequest>) -> Result<Written, Error> {
+        self.write_in_turns(request, &mut || TURN_MAX)
+    }
+
+    /// As [`Handle::write`]; `turn` returns how long the next turn may be, unless all of the batch is one turn.
+    fn write_in_turns(
+        &self,
+        request: &Arc<WriteRequest>,
+        turn: &mut dyn FnMut() -> Duration,
+    ) -> Result<Written, Error> {
+        let mut turn = || if writes::stops_packets(request) { Duration::MAX } else { turn() };
+        let turns = self.turns(request.device_id);
+        let is_large = request.updates.len() > LARGE;
+        let line = Some(1 + self.names.hash_one(&request.role) as usize % (LINES - 1));
+        let mut batch = is_large.then(|| turns.batches.lock());
+        let (begun, mut requests) = loop {
+            let requests = turns.enter(line);
+            let begun = self.with(|control| {
+                let objects = |schema: &Schema| writes::objects(schema, request);
+                if batch.is_none() && control.is_busy(request.device_id, objects) {
+                    return None;
+                }
+                Some(control.begin_write(request).map(|mut writing| {
+                    let done = control.write_on(request, &mut writing, &mut ends_after(turn()));
+                    (writing, done)
+                }))
+            });
+            match begun {
+                Some(begun) => break (begun?, Some(requests)),
+                None => drop(requests),
+            }
+            batch = Some(turns.batches.lock());
+        };
+        let (mut writing, mut done) = begun;
+        while !done {
+            if is_large && !writes::is_atomic(request) {
+                // Those that wait are next.
+                drop(requests.take());
+                requests = Some(turns.enter(line));
+            }
+            done = self.with(|control| control.write_on(request, &mut writing, &mut ends_after(turn())));
+        }
+        drop((requests, batch));
+        Ok(writing.finish())
     }
 
     /// Compiles and builds programs, one at a time. It must be called without the control plane's lock.
@@ -97,7 +256,7 @@ impl Handle {
     pub fn replace(&self, device_id: u64, config: ForwardingConfig, losses: Losses) -> Result<Report, Error> {
         let preparation = self.with(|control| control.prepare(device_id, config, true))?;
         let prepared = self.prepared(preparation)?;
-        self.with(|control| control.replace_prepared(device_id, prepared, losses))
+        self.with_device(device_id, |control| control.replace_prepared(device_id, prepared, losses))
     }
 
     /// Restores a journalled config and its entities without a client.
@@ -113,7 +272,7 @@ impl Handle {
         entities: &dyn Parts,
     ) -> Result<Restored, Error> {
         let restored = self.with(|control| control.prepare(device_id, config, false))?.restore(entities)?;
-        self.with(|control| control.install_restored(device_id, slot, restored))
+        self.with_device(device_id, |control| control.install_restored(device_id, slot, restored))
     }
 
     /// Loads a program without a client.
@@ -124,7 +283,7 @@ impl Handle {
     pub fn load(&self, device_id: u64, config: ForwardingConfig) -> Result<(), Error> {
         let preparation = self.with(|control| control.prepare(device_id, config, false))?;
         let prepared = self.prepared(preparation)?;
-        self.with(|control| control.load_prepared(device_id, prepared))
+        self.with_device(device_id, |control| control.load_prepared(device_id, prepared))
     }
 
     /// Handles a frame that the data plane sent to the controller.
@@ -157,8 +316,16 @@ impl Handle {
 
     /// Runs `f` on the control plane, and queues the resulting events before the lock is released.
     pub(crate) fn run(&self, f: impl FnOnce(&mut Control) -> Events) {
-        let mut control = self.control.lock();
-        let mut events = f(&mut control);
+        self.with(|control| self.deliver_all(f(control), control));
+    }
+
+    /// As [`Handle::run`], when no batch of updates is being written to the device.
+    pub(crate) fn run_on_device(&self, device_id: u64, f: impl FnOnce(&mut Control) -> Events) {
+        self.with_device(device_id, |control| self.deliver_all(f(control), control));
+    }
+
+    /// Queues events and those that follow.
+    fn deliver_all(&self, mut events: Events, control: &mut Control) {
         // Closing a stream disconnects its client, which causes notifications for others.
         while !events.is_empty() {
             events = self.deliver(events).into_iter().flat_map(|gone| control.disconnect(gone)).collect();
@@ -201,7 +368,8 @@ impl Handle {
     ///
     /// NOT_FOUND if there is no such device.
     pub fn remove_device(&self, device_id: u64) -> Result<(), Error> {
-        let gone = self.with(|control| control.remove_device(device_id))?;
+        let gone = self.with_device(device_id, |control| control.remove_device(device_id))?;
+        lock(&self.turns).remove(&device_id);
         let mut clients = lock(&self.clients);
         for client in gone {
             if let Some(sender) = clients.remove(&client) {
@@ -232,6 +400,12 @@ impl Handle {
         lock(&self.clients).remove(&client);
         self.run(|control| control.disconnect(client));
     }
+}
+
+/// Whether a turn that begins now, and may be so long, is over.
+fn ends_after(long: Duration) -> impl FnMut() -> bool {
+    let start = Instant::now();
+    move || start.elapsed() >= long
 }
 
 /// A slot among the programs to be prepared; released on drop, so also when preparing one panics.
@@ -267,32 +441,4 @@ fn within_bounds(mut event: StreamEvent) -> StreamEvent {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::AtomicBool;
-
-    #[test]
-    fn who_uses_the_control_plane_again_and_again_lets_those_that_wait_go_first() {
-        const ROUNDS: usize = 20;
-        let handle = Handle::new(Control::new());
-        let first = (0..ROUNDS).filter(|_| {
-            let (waits, was_in) = (AtomicBool::new(false), AtomicBool::new(false));
-            std::thread::scope(|scope| {
-                handle.with(|_| {
-                    scope.spawn(|| {
-                        waits.store(true, Ordering::Relaxed);
-                        handle.with(|_| was_in.store(true, Ordering::Relaxed));
-                    });
-                    while !waits.load(Ordering::Relaxed) {
-                        std::thread::yield_now();
-                    }
-                    // Usually enough for the other one to wait.
-                    std::thread::sleep(std::time::Duration::from_millis(20));
-                });
-                handle.with(|_| was_in.load(Ordering::Relaxed))
-            })
-        });
-        let first = first.count();
-        assert!(first > ROUNDS / 2, "the one that waited was first {first} times of {ROUNDS}");
-    }
-}
+mod tests;

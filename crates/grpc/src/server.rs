@@ -6,7 +6,8 @@
 //!      └── bounded channel per client ◀──────┘◀── packet_in, tick: from the thread that polls the switch
 //! ```
 //!
-//! A request takes the control plane's lock on a blocking thread, so a long one does not block the async runtime.
+//! A request takes the control plane's lock on a blocking thread, so a long one does not block the async runtime. A large
+//! batch of updates is written in turns, so it does not block other requests either ([`Handle::write`]).
 //! Programs are compiled without that lock ([`Handle::prepared`]), so writes, reads and packet-ins continue meanwhile.
 //! A stream is closed when its client's queue is full and the client reads nothing for `patience`, and when its
 //! client's rights are revoked.
@@ -25,7 +26,11 @@ use crate::services::p4runtime::p4_runtime_server::P4Runtime;
 use crate::status;
 use control::arbitration::{ArbitrationUpdate, ClientId};
 use control::control::{ConfigAction, SetConfigRequest, StreamEvent, StreamRequest};
+use control::entity::{Entity, WriteRequest};
 use control::forwarding::ForwardingConfig;
+use control::objects::Objects;
+use control::schema::Schema;
+use control::writes::Written;
 use control::{Control, Error};
 use messages::convert::{self, p4info};
 use messages::p4::config::v1 as config_pb;
@@ -63,31 +68,55 @@ impl Service {
         done.map_err(|_| status::new(Code::Internal, "the request's task failed"))?.map_err(|e| status::of_error(&e))
     }
 
-    /// As `call`, but answers only when everything that the request wrote or read is durable. It waits for the disk
-    /// without the lock, so that requests share syncs (group commit).
+    /// As `call`, for a read of a device's state; answers only when everything that it saw is durable. It waits for the
+    /// disk without the lock, so that requests share syncs (group commit).
     async fn call_kept<R: Send + 'static>(
         &self,
         device_id: u64,
+        queries: Arc<Vec<Option<Entity>>>,
         f: impl FnOnce(&mut Control) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Status> {
         let handle = Arc::clone(&self.handle);
         let done = tokio::task::spawn_blocking(move || {
-            let (result, change) =
-                handle.with(|control| Ok::<_, Error>((f(control)?, control.last_change(device_id))))?;
+            let objects = |schema: &Schema| Objects::of(schema, queries.iter().map(Option::as_ref));
+            let read = |control: &mut Control| Ok::<_, Error>((f(control)?, control.last_change(device_id)));
+            let (result, change) = handle.with_objects(device_id, objects, read)?;
             if let Some((journal, ticket)) = change
                 && let Err(why) = journal.wait(ticket)
             {
-                let rolled_back = handle.with(Control::roll_back);
-                return Err(match rolled_back {
-                    Ok(()) => Error::unavailable(format!("the request was rolled back: {why}")),
-                    Err(e) => Error::unavailable(format!("the request could not be kept ({why}), and {e}")),
-                });
+                return Err(rolled_back(&handle, &why));
             }
             Ok(result)
         });
         done.await
             .map_err(|_| status::new(Code::Internal, "the request's task failed"))?
             .map_err(|e| status::of_error(&e))
+    }
+
+    /// Writes a batch of updates, and answers when all of it is durable.
+    async fn written(&self, request: Arc<WriteRequest>) -> Result<Vec<Result<(), Error>>, Status> {
+        let handle = Arc::clone(&self.handle);
+        let done = tokio::task::spawn_blocking(move || {
+            let Written { results, ticket } = handle.write(&request)?;
+            let journal = handle.with(|control| control.journal(request.device_id));
+            if let (Some(journal), Some(ticket)) = (journal, ticket)
+                && let Err(why) = journal.wait(ticket)
+            {
+                return Err(rolled_back(&handle, &why));
+            }
+            Ok(results)
+        });
+        done.await
+            .map_err(|_| status::new(Code::Internal, "the request's task failed"))?
+            .map_err(|e| status::of_error(&e))
+    }
+}
+
+/// Undoes what the journal could not keep, after which it returns the error for the request.
+fn rolled_back(handle: &Handle, why: &str) -> Error {
+    match handle.with(Control::roll_back) {
+        Ok(()) => Error::unavailable(format!("the request was rolled back: {why}")),
+        Err(e) => Error::unavailable(format!("the request could not be kept ({why}), and {e}")),
     }
 }
 
@@ -98,8 +127,7 @@ impl P4Runtime for Service {
     async fn write(&self, request: Request<pb::WriteRequest>) -> Result<Response<pb::WriteResponse>, Status> {
         let (request, _call) = authorised(request)?;
         let request = convert::write_request(request).map_err(|error| status::of_error(&error))?;
-        let request = Arc::new(request);
-        let results = self.call_kept(request.device_id, move |control| control.write_shared(&request)).await?;
+        let results = self.written(Arc::new(request)).await?;
         match status::of_batch(&results, "updates") {
             None => Ok(Response::new(pb::WriteResponse {})),
             Some(status) => Err(status),
@@ -111,15 +139,15 @@ impl P4Runtime for Service {
     async fn read(&self, request: Request<pb::ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
         let (request, call) = authorised(request)?;
         let device_id = request.device_id;
-        let entities = convert::read_entities(request.entities);
+        let entities = Arc::new(convert::read_entities(request.entities));
         let role = convert::role(request.role, 0);
-        let handle = Arc::clone(&self.handle);
+        let (handle, queries) = (Arc::clone(&self.handle), Arc::clone(&entities));
         let open = move |control: &mut Control| {
-            let (id, results) = control.open_read(device_id, &role, &entities)?;
+            let (id, results) = control.open_read(device_id, &role, &queries)?;
             let cost = control.read_cost(id);
             Ok((OpenRead { handle, id }, results, cost))
         };
-        let (read, results, cost) = self.call_kept(device_id, open).await?;
+        let (read, results, cost) = self.call_kept(device_id, entities, open).await?;
         if let Err(status) = call.charge_more(cost) {
             // Closing takes a lock, so it is done on a blocking thread.
             let _ = tokio::task::spawn_blocking(move || drop(read)).await;
@@ -164,7 +192,7 @@ impl P4Runtime for Service {
         let set = move || {
             let preparation = handle.with(|control| control.prepare_config(&request))?;
             let prepared = preparation.map(|preparation| handle.prepared(preparation)).transpose()?;
-            handle.with(|control| control.set_config_prepared(request, prepared))
+            handle.with_device(request.device_id, |control| control.set_config_prepared(request, prepared))
         };
         let done = tokio::task::spawn_blocking(set).await;
         done.map_err(|_| Status::internal("the request's task failed"))?.map_err(|e| status::of_error(&e))?;
@@ -319,7 +347,11 @@ impl ClientStream {
         let (on, client) = (Arc::clone(&self.handle), self.client);
         let done = tokio::task::spawn_blocking(move || {
             let mut done = Ok(false);
-            on.run(|control| match control.stream_request(client, request) {
+            let device = match &request {
+                StreamRequest::Arbitration(claim) => Some(claim.device_id),
+                _ => None,
+            };
+            let carry_out = |control: &mut Control| match control.stream_request(client, request) {
                 Ok(events) => {
                     let is_primary = |(to, event): &(ClientId, StreamEvent)| {
                         let is = |update: &ArbitrationUpdate| update.status == control::Code::Ok;
@@ -332,7 +364,12 @@ impl ClientStream {
                     done = Err(error);
                     vec![]
                 }
-            });
+            };
+            // A batch of updates that began under a primary is finished before another one is told that it is primary.
+            match device {
+                Some(device) => on.run_on_device(device, carry_out),
+                None => on.run(carry_out),
+            }
             done
         });
         let done = done.await.map_err(|_| status::new(Code::Internal, "the message's task failed"))?;

@@ -483,7 +483,7 @@ impl Devices {
             control.prepare(device, config, takes_over).map_err(|e| e.message)
         })?;
         let prepared = self.handle.prepared(preparation).map_err(|e| e.message)?;
-        self.handle.with(|control| {
+        self.handle.with_device(device, |control| {
             may(control)?;
             let done = match request.state() {
                 State::Fresh => control.load_prepared(device, prepared).map(|()| Report::default()),

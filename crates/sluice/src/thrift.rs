@@ -280,7 +280,7 @@ impl thrift_service::Switch for Service {
     }
 
     fn control(&self, f: &mut dyn FnMut(&mut Control)) {
-        self.handle.with(f);
+        self.handle.with_device(self.device, f);
     }
 
     fn config(&self, _: &Schema) -> Result<String, String> {
@@ -323,7 +323,8 @@ impl thrift_service::Switch for Service {
         let (mut found, mut bytes) = (Vec::new(), 0);
         for query in entities::config::queries(&names, true) {
             let query = convert::entity(pb::Entity { entity: Some(query) });
-            let opened = self.handle.with(|control| control.open_read(self.device, &Default::default(), &[query]));
+            let open = |control: &mut Control| control.open_read(self.device, &Default::default(), &[query]);
+            let opened = self.handle.with_device(self.device, open);
             let (id, results) = opened.map_err(message)?;
             let refused = results.into_iter().find_map(Result::err);
             loop {
@@ -351,7 +352,8 @@ impl thrift_service::Switch for Service {
         }
         let mut text = entities::config::text(&names, &found, true);
         let query = Some(Entity::Calculation(CalculationEntry::default()));
-        let (calculations, _) = self.handle.with(|control| control.read(self.device, &[query])).map_err(message)?;
+        let read = |control: &mut Control| control.read(self.device, &[query]);
+        let (calculations, _) = self.handle.with_device(self.device, read).map_err(message)?;
         for calculation in calculations {
             if let Entity::Calculation(CalculationEntry { name, parameters: Some(parameters) }) = calculation {
                 text += &set_parameters(&name, &parameters);

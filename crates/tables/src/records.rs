@@ -69,6 +69,8 @@ pub(crate) struct Records {
     seqs: Column<u64>,
     next_seq: u64,
     index: Index,
+    /// The hash's seed: whoever chooses keys cannot make them collide.
+    seed: u64,
 }
 
 impl Records {
@@ -85,6 +87,7 @@ impl Records {
             seqs: Column::default(),
             next_seq: 0,
             index: Index::default(),
+            seed: crate::random_seeds()[0],
         }
     }
 
@@ -119,11 +122,11 @@ impl Records {
         self.seqs.set(at, seq.wrapping_sub(u64::from(position)));
         if self.indexed {
             if self.index.is_crowded(position) {
-                let Records { index, entries, keys, priorities, prioritised, form, .. } = self;
+                let Records { index, entries, keys, priorities, prioritised, form, seed, .. } = self;
                 let there = (0..).zip(&*entries).filter(|(i, e)| *i != position && !e.is_null());
                 let hashed = |(i, _): (u32, _)| {
                     let identity = if *prioritised { priorities.get(i as usize) } else { 0 };
-                    (hash_compact(form, &keys[i as usize * bytes..][..bytes], identity), i)
+                    (hash_compact(*seed, form, &keys[i as usize * bytes..][..bytes], identity), i)
                 };
                 index.grow(position, there.map(hashed));
             }
@@ -136,11 +139,11 @@ impl Records {
     pub(crate) fn remove(&mut self, position: u32) -> *mut EntryHeader {
         if self.indexed {
             let hash = self.hash_at(position);
-            let Records { index, keys, form, priorities, prioritised, .. } = self;
+            let Records { index, keys, form, priorities, prioritised, seed, .. } = self;
             let bytes = form.bytes();
             let hash_of = |i: u32| {
                 let identity = if *prioritised { priorities.get(i as usize) } else { 0 };
-                hash_compact(form, &keys[i as usize * bytes..][..bytes], identity)
+                hash_compact(*seed, form, &keys[i as usize * bytes..][..bytes], identity)
             };
             index.remove(hash, |p| p == position, hash_of);
         }
@@ -153,7 +156,7 @@ impl Records {
             return 0;
         }
         let identity = if self.prioritised { priority } else { 0 };
-        let hash = hash(packed, identity);
+        let hash = hash(self.seed, packed, identity);
         self.index.prefetch(hash);
         hash
     }
@@ -249,32 +252,32 @@ impl Records {
     fn hash_at(&self, position: u32) -> u32 {
         let bytes = self.form.bytes();
         let identity = if self.prioritised { self.priority(position) } else { 0 };
-        hash_compact(&self.form, &self.keys[position as usize * bytes..][..bytes], identity)
+        hash_compact(self.seed, &self.form, &self.keys[position as usize * bytes..][..bytes], identity)
     }
 }
 
 /// The hash of a packed key and a priority.
-fn hash(packed: &[u64], priority: i32) -> u32 {
+fn hash(seed: u64, packed: &[u64], priority: i32) -> u32 {
     const K: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |h: u64, word: &u64| {
         let product = u128::from(h ^ word) * u128::from(K);
         product as u64 ^ (product >> 64) as u64
     };
-    let h = mix(packed.iter().fold(K, mix), &(priority as u64));
+    let h = mix(packed.iter().fold(seed, mix), &(priority as u64));
     (h ^ h >> 32) as u32
 }
 
 /// The same hash, given the key's compact form.
-fn hash_compact(form: &CompactForm, key: &[u8], priority: i32) -> u32 {
+fn hash_compact(seed: u64, form: &CompactForm, key: &[u8], priority: i32) -> u32 {
     const SHORT: usize = 16;
     let words = form.packed_words();
     if words <= SHORT {
         let mut packed = [0; SHORT];
         form.expand(key, &mut packed[..words]);
-        hash(&packed[..words], priority)
+        hash(seed, &packed[..words], priority)
     } else {
         let mut packed = vec![0; words];
         form.expand(key, &mut packed);
-        hash(&packed, priority)
+        hash(seed, &packed, priority)
     }
 }

@@ -16,24 +16,29 @@
 //! Tables of up to [`LINEAR_MAX`] entries are searched linearly instead ([`linear`]), and tables with many masks use
 //! bit vectors ([`vectors`]).
 //!
-//! Structure: a [`Filter`] over all entries, rebuilt when it is saturated; a [`TupleList`], replaced as a whole when a
-//! tuple is added, removed or reordered; for each [`Tuple`] a [`Buckets`] array, replaced when it grows; each bucket is
-//! a list of [`Node`]s, best rank first, changed in place.
+//! Structure: a [`Filter`] over all entries, rebuilt when it is saturated; a list of all tuples in segments
+//! ([`TupleList`]), one of which is replaced when a tuple is added, removed or reordered ([`list`]); for each [`Tuple`] a
+//! [`Buckets`] array, replaced when it grows; each bucket is a chain of [`Node`]s, best rank first, changed in place.
 //!
 //! **Concurrent readers.** Each change of one entry becomes visible with one store (a link, or the entry of a node).
 //! The entry is in the filter before that, and a new list that ranks its tuple higher follows after it: so a stale
 //! filter or list only hides the newest entry or costs a probe. Lookups that overlap with several changes are repeated
-//! ([`crate::version`]). Unlinked nodes keep their own links until they are freed, so that a reader on one can
-//! continue.
+//! ([`crate::version`]). Unlinked nodes and segments keep their own links until they are freed, so that a reader on one
+//! can continue.
 //!
-//! Cost: insertion and removal change one bucket, and the list of tuples if their order changes.
+//! Cost: insertion and removal change one bucket, and a segment of the list of tuples if their order changes. Whatever
+//! masks, keys and priorities are chosen, `n` changes copy `O(n log n)` nodes, tuples and rows: chains that are long are
+//! indexed ([`chains`]), segments and the list of entries beside bit vectors are short, and what is rebuilt as a whole is
+//! rebuilt after a number of changes in proportion to its size (`ternary/tests.rs` counts).
 //!
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
 
+mod chains;
 mod filter;
 mod lanes;
 mod linear;
+mod list;
 mod memory;
 mod search;
 mod vectors;
@@ -45,9 +50,11 @@ use crate::version::Version;
 use abi::table::{KeyField, LookupBatchFn, LookupFn};
 use abi::{EngineKind, EntryHeader};
 use base::entry::MatchKind;
+use chains::Chains;
 use filter::Filter;
 use lanes::Hasher;
 use linear::{Item, LINEAR_MAX, Linear};
+use list::Segments;
 use memory::{Buckets, Node, Unlinked};
 use search::{RangeField, Shared, Tuple, TupleList, lookups};
 use std::collections::{BTreeMap, HashMap};
@@ -80,6 +87,7 @@ struct Writer {
 /// The writer's data of a table that uses bit vectors.
 struct WithVectors {
     rows: Arc<Vectors>,
+    /// In rank order.
     fresh: Vec<Fresh>,
     /// Entries of the bit vectors that have been removed since they were built.
     gone: usize,
@@ -91,12 +99,16 @@ pub(crate) struct Ternary {
     rule: Rule,
     prefix: Option<KeyField>,
     tuples: HashMap<Vec<u64>, Writer>,
+    segments: Segments,
+    chains: Chains,
     /// The union of all masks so far. A nibble that no mask uses any more still costs its vectors.
     mask: Vec<u64>,
     /// How many nibbles and words of the key this union has bits in.
     mask_size: (usize, usize),
     vectors: Option<WithVectors>,
     len: usize,
+    /// How many entries have been copied to filters, buckets and bit vectors so far.
+    copied: u64,
     /// Unlinked objects that are not in limbo yet.
     retired: Vec<Retired>,
     limbo: Limbo<Retired>,
@@ -118,6 +130,10 @@ enum Retired {
 
 /// A ternary engine for keys of any shape.
 pub(crate) fn engine(shape: &KeyShape, rule: Rule) -> Box<dyn Engine> {
+    Box::new(new(shape, rule))
+}
+
+fn new(shape: &KeyShape, rule: Rule) -> Ternary {
     let fields = &shape.layout().fields;
     let range = |f: &KeyField| RangeField {
         word: f.offset as usize / 8,
@@ -127,7 +143,7 @@ pub(crate) fn engine(shape: &KeyShape, rule: Rule) -> Box<dyn Engine> {
     };
     let hasher = Hasher::new(shape.words());
     let list = Box::into_raw(Box::new(TupleList::new(Vec::new(), &hasher)));
-    Box::new(Ternary {
+    Ternary {
         shared: Box::new(Shared {
             linear: AtomicPtr::new(Box::into_raw(Box::new(Linear::new(Vec::new())))),
             vectors: AtomicPtr::new(ptr::null_mut()),
@@ -141,13 +157,16 @@ pub(crate) fn engine(shape: &KeyShape, rule: Rule) -> Box<dyn Engine> {
         rule,
         prefix: fields.iter().find(|f| f.kind == MatchKind::Lpm).cloned(),
         tuples: HashMap::new(),
+        segments: Segments::new(list),
+        chains: Chains::default(),
         mask: vec![0; shape.words()],
         mask_size: (0, 0),
         vectors: None,
         len: 0,
+        copied: 0,
         retired: Vec::new(),
         limbo: Limbo::default(),
-    })
+    }
 }
 
 /// A change of one entry.
@@ -201,14 +220,29 @@ impl Ternary {
         }
     }
 
-    /// Rebuilds and publishes the list of tuples.
-    fn publish(&mut self) {
-        let top = |w: &Writer| w.priorities.last_key_value().map(|(priority, _)| (*priority, w.tuple.cast_const()));
-        let mut tuples: Vec<(i32, *const Tuple)> = self.tuples.values().filter_map(top).collect();
-        tuples.sort_unstable_by_key(|(priority, _)| std::cmp::Reverse(*priority));
-        let list = Box::into_raw(Box::new(TupleList::new(tuples, &self.shared.hasher)));
-        let old = self.shared.tuples.swap(list, Ordering::AcqRel);
-        self.retired.push(Retired::List(old));
+    /// Publishes the list with a tuple at the place of another highest priority; `None` for a tuple that is not listed.
+    fn rank(&mut self, tuple: *const Tuple, before: Option<i32>, after: Option<i32>) {
+        if before == after {
+            return;
+        }
+        let Ternary { shared, segments, retired, .. } = self;
+        let mut retire = |list| retired.push(Retired::List(list));
+        if let Some(priority) = after {
+            segments.insert(&shared.tuples, &shared.hasher, (priority, tuple), &mut retire);
+        }
+        if let Some(priority) = before {
+            if after.is_some() {
+                // A lookup that has passed the new place before the tuple was there must not miss it at the old one.
+                shared.version.change();
+            }
+            segments.remove(&shared.tuples, &shared.hasher, (priority, tuple), &mut retire);
+        }
+    }
+
+    /// How many entries and tuples changes have copied and stepped over so far.
+    #[cfg(test)]
+    fn work(&self) -> u64 {
+        self.copied + self.segments.copied() + self.chains.steps()
     }
 
     /// Adds an entry's hash to the filter, which is rebuilt if it is saturated.
@@ -224,6 +258,7 @@ impl Ternary {
             // SAFETY: tuples in the map are alive, and so is what is linked below them.
             unsafe { (*(*writer.tuple).buckets.load(Ordering::Relaxed)).nodes(|node| hashes.push((*node).hash)) };
         }
+        self.copied += hashes.len() as u64;
         let new = Box::into_raw(Box::new(Filter::new(&hashes)));
         let old = self.shared.filter.swap(new, Ordering::AcqRel);
         self.retired.push(Retired::Filter(old));
@@ -266,11 +301,15 @@ impl Ternary {
             return;
         }
         let Some(vectors) = &mut self.vectors else { return self.make_vectors() };
+        let search = |fresh: &[Fresh], rank| fresh.binary_search_by_key(&order(rank), |f| order(f.rank));
         match change {
-            Change::Insert(fresh) => vectors.fresh.push(fresh),
+            Change::Insert(fresh) => {
+                let at = search(&vectors.fresh, fresh.rank).unwrap_or_else(|at| at);
+                vectors.fresh.insert(at, fresh);
+            }
             Change::Replace(rank, entry) => match vectors.rows.place(rank) {
                 Some(place) => return place.store(entry, Ordering::Release),
-                None => vectors.fresh.iter_mut().filter(|f| f.rank == rank).for_each(|f| f.entry = entry),
+                None => _ = search(&vectors.fresh, rank).map(|at| vectors.fresh[at].entry = entry),
             },
             Change::Remove(rank) => match vectors.rows.place(rank) {
                 Some(place) => {
@@ -280,7 +319,7 @@ impl Ternary {
                         return;
                     }
                 }
-                None => vectors.fresh.retain(|f| f.rank != rank),
+                None => _ = search(&vectors.fresh, rank).map(|at| vectors.fresh.remove(at)),
             },
         }
         if vectors.gone + vectors.fresh.len() >= changes_max(self.len) {
@@ -292,7 +331,11 @@ impl Ternary {
 
     /// Rebuilds the bit vectors from all entries.
     fn make_vectors(&mut self) {
-        let rows = Arc::new(Vectors::new(self.items()));
+        let rows = Arc::new(match &self.vectors {
+            Some(earlier) => Vectors::new(earlier.rows.with(&earlier.fresh)),
+            None => Vectors::new(self.items()),
+        });
+        self.copied += self.len as u64;
         if let Some(old) = self.vectors.replace(WithVectors { rows, fresh: Vec::new(), gone: 0 }) {
             self.retired.push(Retired::Rows(old.rows));
         }
@@ -301,6 +344,7 @@ impl Ternary {
 
     /// Publishes the bit vectors; null if the table does not use them.
     fn publish_vectors(&mut self) {
+        self.copied += self.vectors.as_ref().map_or(0, |v| v.fresh.len() as u64);
         let publish = |v: &WithVectors| Box::into_raw(Box::new(Published::new(Arc::clone(&v.rows), &v.fresh)));
         let new = self.vectors.as_ref().map_or(ptr::null_mut(), publish);
         let old = self.shared.vectors.swap(new, Ordering::AcqRel);
@@ -309,23 +353,29 @@ impl Ternary {
         }
     }
 
-    /// The node of an entry, and the link that points at it.
-    fn locate(&self, split: &Split, seq: u64) -> (&AtomicPtr<Node>, *mut Node) {
-        let tuple = self.tuples[&split.mask].tuple;
+    /// The node of an entry, which is unlinked if it is `gone`.
+    fn locate(&mut self, split: &Split, seq: u64, gone: bool) -> *mut Node {
+        let (tuple, rank) = (self.tuples[&split.mask].tuple, (split.priority, seq));
         // SAFETY: tuples in the map are alive, and so is what is linked below them.
         unsafe {
             let hash = self.shared.hasher.hash((*tuple).salt, split.words.iter().copied());
-            let mut link = (*(*tuple).buckets.load(Ordering::Relaxed)).head(hash);
-            loop {
-                let node = link.load(Ordering::Relaxed);
-                let found = node.as_ref().expect("the entry is stored");
-                if found.hash == hash && (found.priority, found.seq) == (split.priority, seq) {
-                    return (link, node);
-                }
-                link = &found.next;
+            let head = (*(*tuple).buckets.load(Ordering::Relaxed)).head(hash);
+            let link = self.chains.link(head, rank);
+            let node = link.load(Ordering::Relaxed);
+            let found = node.as_ref().expect("the entry is stored");
+            assert!(found.hash == hash && (found.priority, found.seq) == rank, "the entry is stored");
+            if gone {
+                link.store(found.next.load(Ordering::Relaxed), Ordering::Release);
+                self.chains.unlinked(head, rank);
             }
+            node
         }
     }
+}
+
+/// The order of ranks.
+fn order(rank: (i32, u64)) -> (std::cmp::Reverse<i32>, u64) {
+    (std::cmp::Reverse(rank.0), rank.1)
 }
 
 /// Sets a range field's bits of `mask` to the leading bits that the range's ends share.
@@ -389,16 +439,21 @@ impl Engine for Ternary {
             let mut buckets = place.load(Ordering::Relaxed);
             if len > (*buckets).len() {
                 let old = buckets;
+                self.chains.forget(&*old);
                 buckets = (*old).doubled();
+                self.copied += len as u64;
                 place.store(buckets, Ordering::Release);
                 (*old).nodes(|node| self.retired.push(Retired::Node(Node::unlinked(node))));
                 self.retired.push(Retired::Buckets(old));
             }
-            (*buckets).insert(Node::new(hash, split.priority, rank.1, entry, &split.words));
+            let (head, place) = ((*buckets).head(hash), (split.priority, rank.1));
+            let link = self.chains.link(head, place);
+            let node = Node::new(hash, split.priority, rank.1, entry, &split.words);
+            (*node).next.store(link.load(Ordering::Relaxed), Ordering::Relaxed);
+            link.store(node, Ordering::Release);
+            self.chains.linked(head, place, node);
         }
-        if before.is_none_or(|p| split.priority > p) {
-            self.publish();
-        }
+        self.rank(tuple, before, before.max(Some(split.priority)));
         self.len += 1;
         if split.mask.iter().zip(&self.mask).any(|(mask, all)| mask & !all != 0) {
             self.mask.iter_mut().zip(&split.mask).for_each(|(all, mask)| *all |= mask);
@@ -416,7 +471,7 @@ impl Engine for Ternary {
     fn replace(&mut self, w: &Writing<'_>, packed: &[u64], rank: Rank, entry: *mut EntryHeader) {
         let split = self.split(packed, rank);
         self.shared.version.change();
-        let (_, node) = self.locate(&split, rank.1);
+        let node = self.locate(&split, rank.1, false);
         // SAFETY: the node is linked, so it is alive.
         unsafe { (*node).entry.store(entry, Ordering::Release) };
         self.change_vectors(Change::Replace((split.priority, rank.1), entry));
@@ -429,13 +484,8 @@ impl Engine for Ternary {
     fn remove(&mut self, w: &Writing<'_>, packed: &[u64], rank: Rank) {
         let split = self.split(packed, rank);
         self.shared.version.change();
-        let (link, node) = self.locate(&split, rank.1);
-        // SAFETY: the node is linked, so it is alive.
-        let unlinked = unsafe {
-            link.store((*node).next.load(Ordering::Relaxed), Ordering::Release);
-            Node::unlinked(node)
-        };
-        self.retired.push(Retired::Node(unlinked));
+        let node = self.locate(&split, rank.1, true);
+        self.retired.push(Retired::Node(Node::unlinked(node)));
         let writer = self.tuples.get_mut(&split.mask).expect("the entry's tuple is there");
         writer.len -= 1;
         let before = writer.priorities.last_key_value().map(|(p, _)| *p);
@@ -446,11 +496,9 @@ impl Engine for Ternary {
             }
         }
         let after = writer.priorities.last_key_value().map(|(p, _)| *p);
-        let gone = (writer.len == 0).then_some(writer.tuple);
-        if before != after {
-            self.publish();
-        }
-        if let Some(tuple) = gone {
+        let (tuple, is_empty) = (writer.tuple, writer.len == 0);
+        self.rank(tuple, before, after);
+        if is_empty {
             self.tuples.remove(&split.mask);
             self.retired.push(Retired::Tuple(tuple));
         }
@@ -523,7 +571,7 @@ impl Drop for Ternary {
         }
         // SAFETY: there are no readers.
         unsafe {
-            Retired::List(self.shared.tuples.load(Ordering::Relaxed)).free();
+            self.segments.lists().for_each(|list| Retired::List(list).free());
             Retired::Filter(self.shared.filter.load(Ordering::Relaxed)).free();
             let linear = self.shared.linear.load(Ordering::Relaxed);
             if !linear.is_null() {
@@ -537,3 +585,6 @@ impl Drop for Ternary {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -316,24 +316,36 @@ fn routes_beside_an_exact_field() {
 
 #[test]
 fn rules_that_move_between_tuples() {
-    moving_rules(0);
+    moving_rules(0, 0);
 }
 
 /// With bit vectors: the moving rule is added and deleted, and after some time is in the rows.
 #[test]
 fn rules_that_move_among_many_masks() {
-    moving_rules(300);
+    moving_rules(300, 0);
+}
+
+/// With more masks than a segment of the list of tuples has, in keys too long for bit vectors.
+#[test]
+fn rules_that_move_between_segments() {
+    moving_rules(900, 5);
 }
 
 /// A rule moves between tuples and priorities; the new version is added before the old one is deleted. Other rules
-/// match no key.
-fn moving_rules(others: u64) {
-    let keys: &[(u32, MatchKind)] = &[(32, Ternary), (16, Range)];
-    let rule = |at: u64| {
+/// match no key. Keys have `long` more fields, in which the other rules' masks have bits.
+fn moving_rules(others: u64, long: usize) {
+    let keys: &[(u32, MatchKind)] =
+        &[(32, Ternary), (16, Range), (128, Ternary), (128, Ternary), (128, Ternary), (128, Ternary), (128, Ternary)];
+    let keys = &keys[..2 + long];
+    let with = move |key: [KeyMatch; 2], mask: Bits| {
+        let field = KeyMatch::Ternary { value: Bits::zero(128), mask };
+        key.into_iter().chain(std::iter::repeat_n(field, long)).collect::<Vec<_>>()
+    };
+    let rule = move |at: u64| {
         let mask = Bits::ones(32).shl(at % 5);
         let range =
             KeyMatch::Range { low: Bits::new(16, (at % 3).into()), high: Bits::new(16, 1000 + u128::from(at % 7)) };
-        vec![KeyMatch::Ternary { value: Bits::new(32, 0xabc0).and(&mask), mask }, range]
+        with([KeyMatch::Ternary { value: Bits::new(32, 0xabc0).and(&mask), mask }, range], Bits::zero(128))
     };
     let put = move |table: &mut Table, at: u64| {
         let new = entry(rule(at), 1 + (at * 7 % 11) as i32, 5, at);
@@ -341,14 +353,18 @@ fn moving_rules(others: u64) {
     };
     stress(
         (keys, &[]),
-        |random| vec![Bits::new(32, 0xabc0), Bits::new(16, (10 + random.below(900)).into())],
+        |random| {
+            let values = [Bits::new(32, 0xabc0), Bits::new(16, (10 + random.below(900)).into())];
+            values.into_iter().chain(std::iter::repeat_n(Bits::zero(128), long)).collect()
+        },
         |_, tag| assert_eq!(tag, Some(5), "a rule matches at any time"),
         |table| {
             put(table, 0);
             for i in 1..=others {
                 let (value, mask) = (Bits::new(32, 1 << 31), Bits::new(32, u128::from(1 << 31 | i)));
                 let range = KeyMatch::Range { low: Bits::zero(16), high: Bits::ones(16) };
-                let new = entry(vec![KeyMatch::Ternary { value, mask }, range], 1 + (i % 11) as i32, 6, i);
+                let key = with([KeyMatch::Ternary { value, mask }, range], Bits::ones(128));
+                let new = entry(key, 1 + (i % 11) as i32, 6, i);
                 table.insert(&new, Runs::Call(call_of(&new)), 0).expect("the rule is new");
             }
         },

@@ -175,3 +175,186 @@ impl CopiedCode for Result<&(), Code> {
         self.err().unwrap_or(Code::Ok)
     }
 }
+
+/// Writes a batch in turns of one update; `between` runs between two of them, with the number of turns so far.
+fn in_turns(
+    control: &mut Control,
+    request: &Arc<WriteRequest>,
+    mut between: impl FnMut(&mut Control, usize),
+) -> Vec<Code> {
+    let mut writing = control.begin_write(request).unwrap();
+    let mut turns = 1;
+    while !control.write_on(request, &mut writing, &mut || true) {
+        between(control, turns);
+        turns += 1;
+    }
+    writing.finish().results.iter().map(|r| r.as_ref().map_err(|e| e.code).copied_code()).collect()
+}
+
+const ATOMICITIES: [Atomicity; 3] =
+    [Atomicity::ContinueOnError, Atomicity::RollbackOnError, Atomicity::DataplaneAtomic];
+
+fn routes(bed: &mut Bed) -> Vec<TableEntry> {
+    bed.read_tables(TableEntry { table_id: table("ingress.ipv4_lpm"), ..Default::default() })
+}
+
+#[test]
+fn a_batch_in_turns_does_what_it_does_at_once() {
+    for atomicity in ATOMICITIES {
+        for fails in [false, true] {
+            let mut updates = vec![
+                update(Insert, route([12, 0, 0, 0], 8, 1)),
+                update(Modify, route([11, 0, 0, 0], 8, 3)),
+                update(Modify, route([12, 0, 0, 0], 8, 2)),
+                update(Delete, route([11, 0, 0, 0], 8, 3)),
+                update(Insert, route([13, 0, 0, 0], 8, 1)),
+            ];
+            if fails {
+                updates.insert(4, update(Delete, route([99, 0, 0, 0], 8, 1)));
+            }
+            let request = Arc::new(WriteRequest { updates, atomicity, ..batch() });
+            let mut beds = [Bed::new(), Bed::new()];
+            for bed in &mut beds {
+                bed.write(Insert, Entity::Table(route([11, 0, 0, 0], 8, 1))).unwrap();
+            }
+            let [whole, parts] = &mut beds;
+            let results = whole.control.write(&request).unwrap();
+            let at_once: Vec<Code> = results.iter().map(|r| r.as_ref().map_err(|e| e.code).copied_code()).collect();
+            assert_eq!(in_turns(&mut parts.control, &request, |_, _| {}), at_once, "{atomicity:?}, {fails}");
+            assert_eq!(routes(parts), routes(whole), "{atomicity:?}, {fails}");
+            assert_eq!(*parts.switch.held.lock().unwrap(), *whole.switch.held.lock().unwrap());
+            // What comes after it is an update of its own again.
+            let after = bed_is_free(parts);
+            assert_eq!(after, Ok(()), "{atomicity:?}, {fails}");
+        }
+    }
+}
+
+fn bed_is_free(bed: &mut Bed) -> Result<(), Error> {
+    bed.write(Insert, Entity::Table(route([77, 0, 0, 0], 8, 1)))
+}
+
+#[test]
+fn between_its_turns_others_use_what_a_batch_is_not_about() {
+    for atomicity in ATOMICITIES {
+        let mut bed = Bed::new();
+        let other = bed.control.connect();
+        bed.control.add_device(7, FakeSwitch::new());
+        let claim = ArbitrationRequest { device_id: 7, election_id: Some(1), ..Default::default() };
+        bed.control.stream_request(other, StreamRequest::Arbitration(claim)).unwrap();
+        let config = ForwardingConfig { device_config: b"router".to_vec(), ..Default::default() };
+        bed.control.load(7, config).unwrap();
+        let updates = (10..15).map(|net| update(Insert, route([net, 0, 0, 0], 8, 1))).collect();
+        let request = Arc::new(WriteRequest { updates, atomicity, ..batch() });
+        let codes = in_turns(&mut bed.control, &request, |control, turns| {
+            let entry = route([100 + turns as u8, 0, 0, 0], 8, 1);
+            let of = |entity| WriteRequest { updates: vec![Update { kind: Modify, entity: Some(entity) }], ..batch() };
+            let same = of(Entity::Table(entry.clone()));
+            let group = MulticastGroup { group_id: turns as u32, ..Default::default() };
+            let mut another = of(Entity::MulticastGroup(group));
+            another.updates[0].kind = Insert;
+            let query = |table_id| Some(Entity::Table(TableEntry { table_id, ..Default::default() }));
+            // The objects of the batch are closed to all.
+            assert_refused(control.write(&same), Code::Unavailable, "is being written");
+            for table_id in [entry.table_id, 0] {
+                let read = control.read(DEVICE, &[query(table_id)]);
+                assert_refused(read, Code::Unavailable, "is being written");
+            }
+            assert_refused(control.remove_device(DEVICE), Code::Unavailable, "is being written");
+            // Others only if something of the device may be undone.
+            let (written, read) = (control.write(&another), control.read(DEVICE, &[query(table("ingress.acl"))]));
+            if atomicity == Atomicity::ContinueOnError {
+                assert_eq!(written.unwrap(), [Ok(())]);
+                read.unwrap();
+            } else {
+                assert_refused(written, Code::Unavailable, "is being written");
+                assert_refused(read, Code::Unavailable, "is being written");
+            }
+            let mut elsewhere = WriteRequest { device_id: 7, election_id: Some(1), ..same };
+            elsewhere.updates[0].kind = Insert;
+            assert_eq!(control.write(&elsewhere).unwrap(), [Ok(())], "another device is not concerned");
+        });
+        assert_eq!(codes, [Code::Ok; 5]);
+        assert_eq!(routes(&mut bed).len(), 5);
+        bed_is_free(&mut bed).unwrap();
+    }
+}
+
+#[test]
+fn a_table_a_profile_that_it_uses_and_its_direct_resources_are_one_object() {
+    use ::control::objects::Objects;
+    let mut bed = Bed::new();
+    let schema = bed.control.schema(DEVICE).unwrap();
+    let of = |entity: &Entity| Objects::of(&schema, [Some(entity)]);
+    let entry = |name| TableEntry { table_id: table(name), ..Default::default() };
+    let member = Entity::Member(Member {
+        action_profile_id: id(ObjectKind::ActionProfile, "ingress.selector"),
+        ..Default::default()
+    });
+    assert!(of(&Entity::Table(entry("ingress.ecmp"))).overlap(&of(&member)));
+    let count = DirectCounterEntry { table_entry: Some(entry("ingress.ipv4_lpm")), data: None };
+    assert!(of(&Entity::DirectCounter(count.clone())).overlap(&of(&Entity::Table(entry("ingress.ipv4_lpm")))));
+    assert!(!of(&Entity::DirectCounter(count)).overlap(&of(&member)));
+    for all in [Entity::Table(TableEntry::default()), Entity::Counter(CounterEntry::default())] {
+        assert_eq!(of(&all), Objects::All);
+    }
+}
+
+#[test]
+fn a_batch_that_has_begun_is_finished_when_its_sender_disconnects() {
+    for atomicity in ATOMICITIES {
+        let mut bed = Bed::new();
+        let updates: Vec<Update> = (10..14).map(|net| update(Insert, route([net, 0, 0, 0], 8, 1))).collect();
+        let request = Arc::new(WriteRequest { updates, atomicity, ..batch() });
+        let primary = bed.primary;
+        let codes = in_turns(&mut bed.control, &request, |control, turns| {
+            if turns == 2 {
+                control.disconnect(primary);
+            }
+        });
+        assert_eq!(codes, [Code::Ok; 4], "{atomicity:?}");
+        assert_eq!(routes(&mut bed).len(), 4, "{atomicity:?}");
+    }
+}
+
+/// Notes how many changes are journalled together.
+#[derive(Default)]
+struct Noted(std::sync::Mutex<Vec<usize>>);
+
+impl ::control::journal::Journal for Noted {
+    fn append(&self, batch: ::control::journal::Batch) -> ::control::journal::Ticket {
+        let mut noted = self.0.lock().unwrap();
+        noted.push(batch.changes.len());
+        ::control::journal::Ticket(noted.len() as u64)
+    }
+    fn kept(&self) -> ::control::journal::Ticket {
+        Default::default()
+    }
+    fn wait(&self, _: ::control::journal::Ticket) -> Result<(), String> {
+        Ok(())
+    }
+    fn failure(&self) -> Option<String> {
+        None
+    }
+    fn replace(&self, _: u64, _: ::control::journal::Contents, _: ::control::journal::Contents) -> Result<(), String> {
+        Ok(())
+    }
+    fn reopen(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_batch_in_turns_is_one_change_of_the_journal() {
+    for atomicity in ATOMICITIES {
+        let (mut bed, journal) = (Bed::new(), Arc::new(Noted::default()));
+        bed.control.keep(DEVICE, Arc::clone(&journal) as _, true).unwrap();
+        let updates: Vec<Update> = (10..14).map(|net| update(Insert, route([net, 0, 0, 0], 8, 1))).collect();
+        let request = Arc::new(WriteRequest { updates, atomicity, ..batch() });
+        assert_eq!(in_turns(&mut bed.control, &request, |_, _| {}), [Code::Ok; 4]);
+        assert_eq!(*journal.0.lock().unwrap(), [4], "{atomicity:?}");
+        // Nothing of the same once more is done.
+        in_turns(&mut bed.control, &request, |_, _| {});
+        assert_eq!(*journal.0.lock().unwrap(), [4], "{atomicity:?}");
+    }
+}

@@ -128,6 +128,26 @@ fn lists(events: Events) -> Vec<(u64, Vec<u8>)> {
 }
 
 #[test]
+fn primaries_share_a_list_of_digest_messages() {
+    let mut bed = Bed::new();
+    enable(&mut bed, DigestConfig::default());
+    for i in 0..20 {
+        let client = bed.control.connect();
+        let role = Role { name: format!("r{i}"), id: 0 };
+        let request = ArbitrationRequest { device_id: DEVICE, role, election_id: Some(1), ..Default::default() };
+        bed.control.stream_request(client, StreamRequest::Arbitration(request)).unwrap();
+    }
+    let events = bed.control.tick(DEVICE, &[learned(1)], 0);
+    let lists = events.into_iter().map(|(_, event)| match event {
+        StreamEvent::Digest(list) => list,
+        other => panic!("{other:?}"),
+    });
+    let lists: Vec<_> = lists.collect();
+    assert_eq!(lists.len(), 21);
+    assert!(lists.iter().all(|list| Arc::ptr_eq(list, &lists[0])));
+}
+
+#[test]
 fn digests_are_sent_only_while_enabled() {
     let mut bed = Bed::new();
     assert_eq!(bed.control.tick(DEVICE, &[learned(1)], 0), vec![]);

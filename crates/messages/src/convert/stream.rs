@@ -9,6 +9,7 @@ use control::Code;
 use control::arbitration::{ArbitrationRequest, ArbitrationUpdate};
 use control::control::{StreamError, StreamErrorAbout, StreamEvent, StreamRequest};
 use control::packets::Packet;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Converts a message from a client.
@@ -46,7 +47,8 @@ pub fn event_to_proto(event: StreamEvent) -> pb::StreamMessageResponse {
         StreamEvent::Digest(list) => Update::Digest(pb::DigestList {
             digest_id: list.digest_id,
             list_id: list.list_id,
-            data: list.data.into_iter().map(p4_data).collect(),
+            // The last client's conversion needs no copy.
+            data: Arc::unwrap_or_clone(list).data.into_iter().map(p4_data).collect(),
             timestamp: nanoseconds_since_epoch(),
         }),
         StreamEvent::IdleTimeout(entries) => Update::IdleTimeoutNotification(pb::IdleTimeoutNotification {

@@ -27,7 +27,7 @@ pub(super) struct Item<'a> {
     pub(super) rank: (i32, u64),
     pub(super) mask: &'a [u64],
     /// The masked value; in tables with ranges followed by the low and the high ends.
-    pub(super) words: Vec<u64>,
+    pub(super) words: &'a [u64],
     pub(super) entry: *mut EntryHeader,
 }
 

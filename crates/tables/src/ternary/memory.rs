@@ -3,6 +3,7 @@
 
 use abi::EntryHeader;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cmp::Reverse;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -80,10 +81,15 @@ impl Node {
     /// All words of an entry.
     ///
     /// # Safety
-    /// `node` is alive.
-    pub(super) unsafe fn words(node: *const Node) -> Vec<u64> {
+    /// `node` is alive while they are used.
+    pub(super) unsafe fn words<'a>(node: *const Node) -> &'a [u64] {
         // SAFETY: the words follow the node in its allocation.
-        unsafe { std::slice::from_raw_parts(node.add(1).cast(), (*node).count as usize) }.to_vec()
+        unsafe { std::slice::from_raw_parts(node.add(1).cast(), (*node).count as usize) }
+    }
+
+    /// Its place in a chain.
+    pub(super) fn place(&self) -> (Reverse<i32>, u64) {
+        (Reverse(self.priority), self.seq)
     }
 
     /// Whether this node ranks before another one.
@@ -119,22 +125,9 @@ impl Buckets {
         &self.heads[hash as usize & (self.heads.len() - 1)]
     }
 
-    /// Links a node, before the first one that it beats.
-    ///
-    /// # Safety
-    /// `node` is new; all linked nodes are alive.
-    pub(super) unsafe fn insert(&self, node: *mut Node) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mut link = self.head((*node).hash);
-            let mut next = link.load(Ordering::Relaxed);
-            while let Some(there) = next.as_ref().filter(|there| !(*node).beats(there)) {
-                link = &there.next;
-                next = link.load(Ordering::Relaxed);
-            }
-            (*node).next.store(next, Ordering::Relaxed);
-            link.store(node, Ordering::Release);
-        }
+    /// The heads of all chains.
+    pub(super) fn heads(&self) -> impl Iterator<Item = &AtomicPtr<Node>> {
+        self.heads.iter()
     }
 
     /// Calls `f` for each node.
@@ -160,12 +153,24 @@ impl Buckets {
     /// All linked nodes are alive.
     pub(super) unsafe fn doubled(&self) -> *mut Buckets {
         let new = Buckets::new(self.heads.len() * 2);
-        // SAFETY: the caller's promise; `new` is ours.
-        unsafe {
-            self.nodes(|node| {
-                let entry = (*node).entry.load(Ordering::Relaxed);
-                (*new).insert(Node::new((*node).hash, (*node).priority, (*node).seq, entry, &Node::words(node)));
-            });
+        // SAFETY: `new` is ours.
+        let (low, high) = unsafe { (*new).heads.split_at(self.heads.len()) };
+        for ((head, low), high) in self.heads.iter().zip(low).zip(high) {
+            // Each chain becomes two, in the same order.
+            let mut ends = [low, high];
+            let mut node = head.load(Ordering::Relaxed);
+            // SAFETY: the caller's promise.
+            while let Some(there) = unsafe { node.as_ref() } {
+                let entry = there.entry.load(Ordering::Relaxed);
+                // SAFETY: the node is alive.
+                let words = unsafe { Node::words(node) };
+                let copy = Node::new(there.hash, there.priority, there.seq, entry, words);
+                let end = &mut ends[usize::from(there.hash as usize & self.heads.len() != 0)];
+                end.store(copy, Ordering::Relaxed);
+                // SAFETY: the copy is ours.
+                *end = unsafe { &(*copy).next };
+                node = there.next.load(Ordering::Relaxed);
+            }
         }
         new
     }

@@ -67,9 +67,13 @@ pub(super) struct Tuple {
     pub(super) buckets: AtomicPtr<Buckets>,
 }
 
-/// All tuples, in descending order of their highest priority. Immutable.
+/// A segment of the list of all tuples, which are in descending order of their highest priorities. Immutable except for
+/// the link. A segment of at most [`UNFILTERED_MAX`] tuples is the only one.
 pub(super) struct TupleList {
     pub(super) tuples: Vec<(i32, *const Tuple)>,
+    /// The next segment, or null. A segment that has been replaced keeps its link: what it leads to is not freed before
+    /// its readers have been quiescent.
+    pub(super) next: AtomicPtr<TupleList>,
     /// The words of the key in which some mask has bits.
     words: Vec<Word>,
     /// For each group of eight tuples, their rows ([`super::lanes::Rows`]).
@@ -78,7 +82,9 @@ pub(super) struct TupleList {
 
 /// The state of a search: the tuples of a group of eight that may have a matching entry.
 #[derive(Clone, Copy, Default)]
-struct Found {
+struct Found<'a> {
+    /// The segment; none if the search has ended.
+    list: Option<&'a TupleList>,
     group: usize,
     /// One bit for each such tuple. If there is none, the search has ended.
     candidates: u32,
@@ -91,7 +97,7 @@ impl TupleList {
         size_of_val(&*self.tuples) + size_of_val(&*self.words) + size_of_val(&*self.rows)
     }
 
-    /// A list of these tuples, which are sorted.
+    /// A segment of these tuples, which are sorted.
     pub(super) fn new(tuples: Vec<(i32, *const Tuple)>, hasher: &Hasher) -> TupleList {
         // SAFETY: the writer lists tuples that are alive.
         let tuple = |i: usize| unsafe { &*tuples[i].1 };
@@ -108,7 +114,60 @@ impl TupleList {
             row(&|tuple| hasher.first(tuple.salt, &words));
             words.iter().for_each(|word| row(&|tuple| tuple.mask[word.position]));
         }
-        TupleList { tuples, words, rows }
+        TupleList { tuples, next: AtomicPtr::new(ptr::null_mut()), words, rows }
+    }
+
+    /// The segment with another tuple at this position.
+    pub(super) fn with(&self, at: usize, tuple: (i32, *const Tuple), hasher: &Hasher) -> TupleList {
+        let mut tuples = Vec::with_capacity(self.tuples.len() + 1);
+        tuples.extend_from_slice(&self.tuples[..at]);
+        tuples.push(tuple);
+        tuples.extend_from_slice(&self.tuples[at..]);
+        // SAFETY: the writer lists tuples that are alive.
+        let (mask, salt) = unsafe { (&(*tuple.1).mask, (*tuple.1).salt) };
+        let covered = |word: usize| mask[word] == 0 || self.words.iter().any(|w| w.position == word);
+        if !(0..hasher.words()).all(covered) {
+            return TupleList::new(tuples, hasher);
+        }
+        let mut rows = self.moved(at, tuples.len(), |to| if to > at { to - 1 } else { to });
+        let (group, lane) = (at / LANES * (self.words.len() + 1), at % LANES);
+        rows[group][lane] = hasher.first(salt, &self.words);
+        for (word, row) in self.words.iter().zip(&mut rows[group + 1..]) {
+            row[lane] = mask[word.position];
+        }
+        TupleList { tuples, next: AtomicPtr::new(ptr::null_mut()), words: self.words.clone(), rows }
+    }
+
+    /// The segment without the tuple at this position.
+    pub(super) fn without(&self, at: usize, hasher: &Hasher) -> TupleList {
+        let mut tuples = Vec::with_capacity(self.tuples.len() - 1);
+        tuples.extend_from_slice(&self.tuples[..at]);
+        tuples.extend_from_slice(&self.tuples[at + 1..]);
+        let rows = self.moved(at, tuples.len(), |to| if to >= at { to + 1 } else { to });
+        let is_used = |word: usize| rows[1 + word..].iter().step_by(self.words.len() + 1).any(|row| *row != [0; LANES]);
+        if tuples.is_empty() || !(0..self.words.len()).all(is_used) {
+            return TupleList::new(tuples, hasher);
+        }
+        TupleList { tuples, next: AtomicPtr::new(ptr::null_mut()), words: self.words.clone(), rows }
+    }
+
+    /// Rows for `len` tuples of which those before `from` stay, and each later one is that at position `source` here,
+    /// if there is one.
+    fn moved(&self, from: usize, len: usize, source: impl Fn(usize) -> usize) -> Vec<[u64; LANES]> {
+        let width = self.words.len() + 1;
+        let mut rows = vec![[0; LANES]; len.div_ceil(LANES) * width];
+        let same = (from / LANES * width).min(rows.len());
+        rows[..same].copy_from_slice(&self.rows[..same]);
+        for to in from / LANES * LANES..len {
+            let of = source(to);
+            if of < self.tuples.len() {
+                let (to_row, of_row) = (to / LANES * width, of / LANES * width);
+                for i in 0..width {
+                    rows[to_row + i][to % LANES] = self.rows[of_row + i][of % LANES];
+                }
+            }
+        }
+        rows
     }
 
     /// Whether the tuples are few and small enough to stay cached, so that prefetching does not pay.
@@ -123,15 +182,15 @@ impl TupleList {
         self.tuples.len() <= UNFILTERED_MAX && self.tuples.iter().map(buckets).sum::<usize>() <= BUCKETS_MAX
     }
 
-    /// The first group, from number `group` on, with a tuple that may have an entry of at least this priority.
+    /// The first group, from number `group` of this segment on, with a tuple that may have an entry of at least this
+    /// priority.
     ///
     /// # Safety
-    /// `key` has the table's words; the processor has the instructions.
+    /// `key` has the table's words; the processor has the instructions; the caller is online.
     #[inline(always)]
-    unsafe fn find<P: Pass>(&self, filter: &Filter, group: usize, key: *const u64, priority: i32) -> Found {
-        let width = self.words.len() + 1;
+    unsafe fn find<P: Pass>(&self, filter: &Filter, group: usize, key: *const u64, priority: i32) -> Found<'_> {
         if self.tuples.len() <= UNFILTERED_MAX {
-            let mut found = Found::default();
+            let mut found = Found { list: Some(self), ..Found::default() };
             for i in 0..if group == 0 { self.tuples.len() } else { 0 } {
                 // SAFETY: the caller's promise.
                 found.hashes[i] = unsafe { hash_one(&self.words, &self.rows, i, key) };
@@ -139,19 +198,25 @@ impl TupleList {
             }
             return found;
         }
-        let groups = self.tuples.chunks(LANES).zip(self.rows.chunks_exact(width)).enumerate();
-        for (group, (tuples, rows)) in groups.skip(group) {
-            if tuples[0].0 < priority {
-                break;
+        let (mut list, mut group) = (self, group);
+        loop {
+            let width = list.words.len() + 1;
+            let groups = list.tuples.chunks(LANES).zip(list.rows.chunks_exact(width)).enumerate();
+            for (group, (tuples, rows)) in groups.skip(group) {
+                if tuples[0].0 < priority {
+                    return Found::default();
+                }
+                // SAFETY: the caller's promise.
+                let (passed, hashes) = unsafe { P::pass(&list.words, rows, key, filter) };
+                let candidates = passed & ((1 << tuples.len()) - 1);
+                if candidates != 0 {
+                    return Found { list: Some(list), group, candidates, hashes };
+                }
             }
-            // SAFETY: the caller's promise.
-            let (passed, hashes) = unsafe { P::pass(&self.words, rows, key, filter) };
-            let candidates = passed & ((1 << tuples.len()) - 1);
-            if candidates != 0 {
-                return Found { group, candidates, hashes };
-            }
+            // SAFETY: linked segments outlive the caller's batch.
+            let Some(next) = (unsafe { list.next.load(Ordering::Acquire).as_ref() }) else { return Found::default() };
+            (list, group) = (next, 0);
         }
-        Found::default()
     }
 }
 
@@ -163,6 +228,7 @@ impl Shared {
     #[inline(always)]
     unsafe fn find<P: Pass>(&self, key: *const u64) -> *mut EntryHeader {
         // No closure here: it would be compiled without the caller's target features.
+        let mut repeats = self.version.repeats();
         loop {
             let before = self.version.begin();
             // SAFETY: the caller's promise.
@@ -170,6 +236,7 @@ impl Shared {
             if self.version.is_still(before) {
                 return found;
             }
+            repeats.again();
         }
     }
 
@@ -189,7 +256,7 @@ impl Shared {
             }
             let (list, filter) = self.lists();
             if list.tuples.len() > UNFILTERED_MAX {
-                return self.search_on::<P>(list, filter, list.find::<P>(filter, 0, key, i32::MIN), key);
+                return self.search_on::<P>(filter, list.find::<P>(filter, 0, key, i32::MIN), key);
             }
             let mut best = None::<&Node>;
             for (i, &(priority, tuple)) in list.tuples.iter().enumerate() {
@@ -215,17 +282,11 @@ impl Shared {
     /// # Safety
     /// As [`Shared::search`].
     #[inline(always)]
-    unsafe fn search_on<P: Pass>(
-        &self,
-        list: &TupleList,
-        filter: &Filter,
-        found: Found,
-        key: *const u64,
-    ) -> *mut EntryHeader {
+    unsafe fn search_on<P: Pass>(&self, filter: &Filter, found: Found<'_>, key: *const u64) -> *mut EntryHeader {
         let (mut found, mut best) = (found, None::<&Node>);
         // SAFETY: the caller's promise; the list's tuples and all linked memory outlive the caller's batch.
         unsafe {
-            while found.candidates != 0 {
+            while let (Some(list), 1..) = (found.list, found.candidates) {
                 let i = found.candidates.trailing_zeros() as usize;
                 found.candidates &= found.candidates - 1;
                 let (priority, tuple) = *list.tuples.get_unchecked(LANES * found.group + i);
@@ -349,8 +410,8 @@ impl Shared {
             let mut heads = [ptr::null::<AtomicPtr<Node>>(); BATCH];
             for i in 0..result.len() {
                 found[i] = list.find::<P>(filter, 0, keys.add(i * self.words), i32::MIN);
-                let Found { group, candidates, hashes } = found[i];
-                if candidates != 0 {
+                let Found { list, group, candidates, hashes } = found[i];
+                if let (Some(list), 1..) = (list, candidates) {
                     let lane = candidates.trailing_zeros() as usize;
                     let (_, tuple) = *list.tuples.get_unchecked(LANES * group + lane);
                     heads[i] = (*(*tuple).buckets.load(Ordering::Acquire)).head(hashes[lane]);
@@ -361,7 +422,7 @@ impl Shared {
                 prefetch((**head).load(Ordering::Acquire).cast());
             }
             for (i, result) in result.iter_mut().enumerate() {
-                *result = self.search_on::<P>(list, filter, found[i], keys.add(i * self.words));
+                *result = self.search_on::<P>(filter, found[i], keys.add(i * self.words));
                 prefetch(result.cast());
             }
         }

@@ -19,6 +19,7 @@
 
 use super::lanes::Pass;
 use super::linear::{Item, Linear};
+use super::order;
 use super::search::Shared;
 use abi::EntryHeader;
 use std::ptr;
@@ -40,6 +41,8 @@ const BYTES_MAX: usize = 1 << 20;
 pub(super) struct Cost {
     vectors: usize,
     tuples: usize,
+    /// Size of the rows.
+    bytes: usize,
 }
 
 impl Cost {
@@ -49,22 +52,27 @@ impl Cost {
         // Measured with 1,024 entries: a row of a block costs a load and an AND, eight tuples about 20 cycles plus 15
         // per word.
         let blocks = entries.div_ceil(BLOCK);
-        let fits = (1..=NIBBLES_MAX).contains(&nibbles) && blocks * nibbles * VALUES * size_of::<Row>() <= BYTES_MAX;
+        let bytes = blocks * nibbles * VALUES * size_of::<Row>();
+        let fits = (1..=NIBBLES_MAX).contains(&nibbles) && bytes <= BYTES_MAX;
         let vectors = if fits { 40 + blocks * (8 + 2 * nibbles) } else { usize::MAX / 2 };
-        Cost { vectors, tuples: masks.div_ceil(super::lanes::LANES) * (20 + 15 * words) }
+        Cost { vectors, tuples: masks.div_ceil(super::lanes::LANES) * (20 + 15 * words), bytes }
     }
 
-    /// Whether a table should use bit vectors from now on; `has_them` if it does now. With hysteresis: it switches to
-    /// bit vectors if they cost less than half, and back as soon as tuples cost less.
+    /// Whether a table should use bit vectors from now on; `has_them` if it does now. With hysteresis, so that many
+    /// entries change between two rebuilds: it switches to bit vectors if they cost less than half and leave an eighth
+    /// of their limit, and back as soon as tuples cost less.
     pub(super) fn prefers_vectors(&self, has_them: bool) -> bool {
-        if has_them { self.vectors <= self.tuples } else { 2 * self.vectors < self.tuples }
+        match has_them {
+            true => self.vectors <= self.tuples,
+            false => 2 * self.vectors < self.tuples && self.bytes <= BYTES_MAX / 8 * 7,
+        }
     }
 }
 
 /// The number of additions and removals after which the rows are rebuilt: it balances lookups in the list of new
-/// entries against rebuilding.
+/// entries and copying that list against rebuilding.
 pub(super) fn changes_max(entries: usize) -> usize {
-    (entries / 64).max(32)
+    (entries / 64).clamp(32, 512)
 }
 
 /// A bit vector: one bit for each entry of a block.
@@ -93,11 +101,34 @@ pub(super) struct Vectors {
     /// In rank order. Null if removed, and beyond the last one.
     entries: Box<[AtomicPtr<EntryHeader>]>,
     ranks: Vec<(i32, u64)>,
-    /// For tables with ranges: the low and high ends of each entry.
-    ranges: Vec<u64>,
+    /// The masks of all entries.
+    masks: Vec<u64>,
+    /// The words of all entries, as in [`Item`].
+    words: Vec<u64>,
+    /// How many words an entry has.
+    stride: usize,
 }
 
 impl Vectors {
+    /// The entries that have not been removed, and later ones, which are in rank order: all in that order.
+    pub(super) fn with<'a>(&'a self, fresh: &'a [Fresh]) -> Vec<Item<'a>> {
+        let mut items = Vec::with_capacity(self.ranks.len() + fresh.len());
+        let mut fresh = fresh.iter().map(Fresh::item).peekable();
+        let width = self.masks.len().checked_div(self.ranks.len()).unwrap_or(0);
+        for (i, rank) in self.ranks.iter().enumerate() {
+            while let Some(item) = fresh.next_if(|item| order(item.rank) < order(*rank)) {
+                items.push(item);
+            }
+            let entry = self.entries[i].load(Ordering::Relaxed);
+            if !entry.is_null() {
+                let (mask, words) = (&self.masks[i * width..][..width], &self.words[i * self.stride..][..self.stride]);
+                items.push(Item { rank: *rank, mask, words, entry });
+            }
+        }
+        items.extend(fresh);
+        items
+    }
+
     /// The bit vectors for all entries of a table.
     pub(super) fn new(mut items: Vec<Item<'_>>) -> Vectors {
         items.sort_unstable_by_key(|item| (std::cmp::Reverse(item.rank.0), item.rank.1));
@@ -111,7 +142,7 @@ impl Vectors {
                 let rows = &mut rows[(block * nibbles.len() + n) * VALUES..][..VALUES];
                 for (i, item) in items.iter().enumerate() {
                     let of = |words: &[u64]| (words[nibble.word] >> nibble.shift & 0xf) as usize;
-                    let (value, mask) = (of(&item.words), of(item.mask));
+                    let (value, mask) = (of(item.words), of(item.mask));
                     // All values that agree with this one in the mask's bits.
                     let free = !mask & 0xf;
                     let mut other = free;
@@ -131,19 +162,21 @@ impl Vectors {
             rows,
             entries: (0..blocks * BLOCK).map(entry).collect(),
             ranks: items.iter().map(|item| item.rank).collect(),
-            ranges: items.iter().flat_map(|item| item.words[words..].iter().copied()).collect(),
+            masks: items.iter().flat_map(|item| item.mask).copied().collect(),
+            words: items.iter().flat_map(|item| item.words).copied().collect(),
+            stride: items.first().map_or(0, |item| item.words.len()),
         }
     }
 
     /// About its size in bytes.
     pub(super) fn bytes(&self) -> usize {
-        size_of_val(&*self.rows) + size_of_val(&*self.entries) + size_of_val(&*self.ranks) + size_of_val(&*self.ranges)
+        let of_entries = size_of_val(&*self.entries) + size_of_val(&*self.ranks);
+        size_of_val(&*self.rows) + of_entries + size_of_val(&*self.masks) + size_of_val(&*self.words)
     }
 
     /// The slot in `entries` of the entry with this rank; `None` if it is not in the rows or removed.
     pub(super) fn place(&self, rank: (i32, u64)) -> Option<&AtomicPtr<EntryHeader>> {
-        let at =
-            self.ranks.binary_search_by_key(&(std::cmp::Reverse(rank.0), rank.1), |r| (std::cmp::Reverse(r.0), r.1));
+        let at = self.ranks.binary_search_by_key(&order(rank), |rank| order(*rank));
         let place = &self.entries[at.ok()?];
         (!place.load(Ordering::Relaxed).is_null()).then_some(place)
     }
@@ -178,8 +211,8 @@ impl Vectors {
                     let at = block * BLOCK + i * 64 + bits.trailing_zeros() as usize;
                     bits &= bits - 1;
                     let entry = self.entries[at].load(Ordering::Acquire);
-                    let ends = 2 * shared.words * at;
-                    let accepts = || shared.ranges.is_empty() || shared.in_ranges(|i| self.ranges[ends + i], key);
+                    let ends = self.stride * at + shared.words;
+                    let accepts = || shared.ranges.is_empty() || shared.in_ranges(|i| self.words[ends + i], key);
                     if !entry.is_null() && accepts() {
                         return Some((at, entry));
                     }
@@ -199,6 +232,12 @@ pub(super) struct Fresh {
     pub(super) entry: *mut EntryHeader,
 }
 
+impl Fresh {
+    fn item(&self) -> Item<'_> {
+        Item { rank: self.rank, mask: &self.mask, words: &self.words, entry: self.entry }
+    }
+}
+
 /// The part that readers see: the rows, and the entries added later. Immutable except for `entries` of the rows.
 pub(super) struct Published {
     vectors: Arc<Vectors>,
@@ -208,15 +247,10 @@ pub(super) struct Published {
 }
 
 impl Published {
+    /// `fresh` is in rank order.
     pub(super) fn new(vectors: Arc<Vectors>, fresh: &[Fresh]) -> Published {
-        let item = |f: &Fresh| (f.rank, f.words.clone(), f.entry);
-        let items = fresh.iter().map(|f| {
-            let (rank, words, entry) = item(f);
-            Item { rank, mask: &f.mask, words, entry }
-        });
-        let mut ranks: Vec<(i32, u64)> = fresh.iter().map(|f| f.rank).collect();
-        ranks.sort_unstable_by_key(|rank| (std::cmp::Reverse(rank.0), rank.1));
-        Published { vectors, fresh: Linear::new(items.collect()), ranks }
+        let items = fresh.iter().map(Fresh::item).collect();
+        Published { vectors, fresh: Linear::new(items), ranks: fresh.iter().map(|f| f.rank).collect() }
     }
 
     /// About its size in bytes, without the rows.
@@ -258,6 +292,9 @@ mod tests {
         // Near the break-even point a table keeps what it uses.
         assert!(prefers(600, 64, 16, true) && !prefers(600, 64, 16, false));
         assert!(!prefers(600, 8, 16, true), "eight masks are one step");
+        // So does one near the limit of their size.
+        let most = BYTES_MAX / size_of::<Row>() / VALUES / 16 * BLOCK;
+        assert!(prefers(most, most, 16, true) && !prefers(most, most, 16, false) && !prefers(most + 1, most, 16, true));
     }
 
     #[test]

@@ -65,6 +65,6 @@ pub use pause::Pause;
 pub use peer::Peer;
 pub use quota::Quota;
 pub use received::{Closer, FILES_MAX, PeerFile};
-pub use room::{Group, Place, Reading, Room, Shortage};
+pub use room::{Group, Guest, Landlord, Place, Reading, Room, Shortage, ask};
 pub use slice::{Plain, Slice};
 pub use waits::Usage;

@@ -14,7 +14,7 @@ mod room;
 mod serve;
 
 use crate::channel::Channel;
-use crate::protocol::{Failure, Received, Start, ToProcess, ToSwitch, receive, send};
+use crate::protocol::{Control, Failure, Received, Start, ToProcess, ToSwitch, receive, send};
 use heartbeat::{Monitor, Stuck};
 use pktio::{Device, DeviceSpec, Error, HeapPool, MTU_DEFAULT, PoolRef};
 use room::SwitchRoom;
@@ -34,9 +34,6 @@ const BUFFERS_PER_QUEUE: usize = 256;
 const TELL_INTERVAL: Duration = Duration::from_millis(100);
 /// How often threads are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The socket to the switch, as threads share it.
-pub(crate) type Control = Arc<OwnedFd>;
 
 /// Runs the process. To be called before it has other threads; files other than the standard three must be closed.
 pub fn main() -> ExitCode {

@@ -47,7 +47,8 @@ mod supervisor;
 #[cfg(test)]
 mod tests;
 
-pub use process::{Launcher, set_launcher};
+pub use port::CLOSE_MAX;
+pub use process::{Launcher, SUBCOMMAND, set_launcher};
 pub use sockets::serves;
 
 use pktio::{Device, DeviceSpec, Error, MTU_DEFAULT, MemifRole, PoolRef, PortOptions};
@@ -55,23 +56,12 @@ use port::ProcessDevice;
 use protocol::Start;
 use std::path::PathBuf;
 
-/// The hidden subcommand of this executable that is a port's process.
-pub const SUBCOMMAND: &str = "port-process";
-
-/// How long closing a port waits for its process. One that nobody holds up ends within milliseconds.
-pub const CLOSE_MAX: std::time::Duration = std::time::Duration::from_millis(100);
-
 /// Opens a vhost-user or memif port in a process of its own. `path` is the socket's, from the root.
 ///
 /// # Errors
 /// The process cannot be started, or those of [`pktio_vhost::open`] and [`pktio_memif::open`] there;
 /// [`Error::Socket`] if another memif port serves the same socket.
-pub fn open(
-    spec: &DeviceSpec,
-    path: PathBuf,
-    options: &PortOptions,
-    pool: PoolRef,
-) -> Result<Box<dyn Device>, Error> {
+pub fn open(spec: &DeviceSpec, path: PathBuf, options: &PortOptions, pool: PoolRef) -> Result<Box<dyn Device>, Error> {
     let listens = match spec {
         DeviceSpec::Vhost { server, .. } => *server,
         DeviceSpec::Memif { role, .. } => *role == MemifRole::Server,

@@ -15,12 +15,13 @@
 
 use crate::channel::Channel;
 use crate::ring::{Buffers, Consumer, Fault, Producer};
-use crate::supervisor::Running;
 use pktio::{Bell, Device, LinkState, MacAddress, Packet, PoolRef, PortStats, Queue, QueueCounters, Wake, free_bulk};
 use shared_memory::{Caller, Watch};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// What supervisor, device and queues share.
 pub(crate) struct Port {
@@ -131,6 +132,52 @@ pub(crate) fn add_process(stats: &mut PortStats, channel: &Channel) {
 
 /// More than a port can count in a century.
 const COUNT_MAX: u64 = 1 << 62;
+
+/// How long closing a port waits for its process. One that nobody holds up ends within milliseconds.
+pub const CLOSE_MAX: Duration = Duration::from_millis(100);
+
+/// A port with a running supervisor. The last holder stops it.
+pub(crate) struct Running {
+    pub port: Arc<Port>,
+    thread: Option<JoinHandle<()>>,
+    closed: Arc<Closed>,
+}
+
+/// Whether the supervisor has ended.
+#[derive(Default)]
+pub(crate) struct Closed {
+    is: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Closed {
+    /// The supervisor has ended.
+    pub(crate) fn tell(&self) {
+        *lock(&self.is) = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Running {
+    pub(crate) fn new(port: Arc<Port>, thread: JoinHandle<()>, closed: Arc<Closed>) -> Running {
+        Running { port, thread: Some(thread), closed }
+    }
+}
+
+impl Drop for Running {
+    /// Ends the process. Returns after [`CLOSE_MAX`] at the latest; the socket's path is free then.
+    fn drop(&mut self) {
+        self.port.stops.store(true, Ordering::Release);
+        self.port.bell.ring();
+        let is = lock(&self.closed.is);
+        let waited = self.closed.changed.wait_timeout_while(is, CLOSE_MAX, |is| !*is);
+        let (is, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *is && let Some(thread) = self.thread.take() {
+            drop(is);
+            let _ = thread.join();
+        }
+    }
+}
 
 pub(crate) struct ProcessDevice {
     kind: &'static str,

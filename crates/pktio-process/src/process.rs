@@ -3,7 +3,6 @@
 //! Threads: the port's supervisor, which must live as long as the process: the kernel ends a process when the *thread* that
 //! started it ends (`PR_SET_PDEATHSIG`). Tests: `tests/isolated.rs`.
 
-use crate::SUBCOMMAND;
 use crate::channel::{Channel, seal};
 use crate::port::Ends;
 use crate::protocol::{Received, Start, ToProcess, ToSwitch, receive, send};
@@ -20,6 +19,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+/// The hidden subcommand of this executable that is a port's process.
+pub const SUBCOMMAND: &str = "port-process";
 
 /// How a port's process is started.
 #[derive(Clone, Debug)]

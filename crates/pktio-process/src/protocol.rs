@@ -22,14 +22,18 @@ use rustix::net::{
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use shared_memory::{Closer, FILES_MAX, MapError, PeerFile, Place, Shortage};
+use shared_memory::{Closer, FILES_MAX, NotAdmitted, PeerFile, Place, Shortage};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Maximum bytes of a message.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
+
+/// The process's end of the socket, as its threads share it.
+pub(crate) type Control = Arc<OwnedFd>;
 
 /// What port the process is to open.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -52,7 +56,7 @@ pub(crate) enum ToProcess {
     /// The memory is sealed.
     Go,
     /// To `Admit`: the region's number.
-    Answer(Result<u64, NotAdmitted>),
+    Answer(Result<u64, Refused>),
 }
 
 /// From the process to the switch.
@@ -95,31 +99,40 @@ impl Failure {
     }
 }
 
-/// Why a region is not admitted.
+/// Why a region is not admitted ([`NotAdmitted`]).
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum NotAdmitted {
-    Shortage { group: Option<String>, left: u64, bytes: u64, others: u64, former: u64, reserve: u64 },
+pub(crate) enum Refused {
+    NoRoom { group: Option<String>, left: u64, bytes: u64, others: u64, former: u64, reserve: u64 },
+    NotMemory,
+    TooMany(usize),
     Other(String),
 }
 
-impl NotAdmitted {
-    pub(crate) fn of(error: MapError) -> NotAdmitted {
-        let MapError::NoRoom(shortage) = error else { return NotAdmitted::Other(error.to_string()) };
+impl Refused {
+    pub(crate) fn of(reason: NotAdmitted) -> Refused {
+        let shortage = match reason {
+            NotAdmitted::NoRoom(shortage) => shortage,
+            NotAdmitted::NotMemory => return Refused::NotMemory,
+            NotAdmitted::TooMany(most) => return Refused::TooMany(most),
+            NotAdmitted::NoAnswer(error) => return Refused::Other(error.to_string()),
+        };
         let Shortage { place, left, bytes, others, former, reserve } = shortage;
         let group = match place {
             Place::Group(name) => Some(name),
             Place::Host => None,
         };
-        NotAdmitted::Shortage { group, left, bytes, others, former, reserve }
+        Refused::NoRoom { group, left, bytes, others, former, reserve }
     }
 
-    pub(crate) fn into_error(self) -> MapError {
+    pub(crate) fn into_reason(self) -> NotAdmitted {
         match self {
-            NotAdmitted::Shortage { group, left, bytes, others, former, reserve } => {
+            Refused::NoRoom { group, left, bytes, others, former, reserve } => {
                 let place = group.map_or(Place::Host, Place::Group);
-                MapError::NoRoom(Shortage { place, left, bytes, others, former, reserve })
+                NotAdmitted::NoRoom(Shortage { place, left, bytes, others, former, reserve })
             }
-            NotAdmitted::Other(reason) => MapError::System(io::Error::other(reason)),
+            Refused::NotMemory => NotAdmitted::NotMemory,
+            Refused::TooMany(most) => NotAdmitted::TooMany(most),
+            Refused::Other(reason) => NotAdmitted::NoAnswer(io::Error::other(reason)),
         }
     }
 }
@@ -200,14 +213,15 @@ mod tests {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("sockets");
         let closer = Closer::default();
         assert!(matches!(receive::<ToSwitch>(&b, &closer), Received::Nothing));
-        let shortage = Shortage { place: Place::Group("/g".into()), left: 1, bytes: 2, others: 3, former: 4, reserve: 5 };
-        let refused = NotAdmitted::of(MapError::NoRoom(shortage.clone()));
+        let shortage =
+            Shortage { place: Place::Group("/g".into()), left: 1, bytes: 2, others: 3, former: 4, reserve: 5 };
+        let refused = Refused::of(NotAdmitted::NoRoom(shortage.clone()));
         let null = std::fs::File::open("/dev/null").expect("it is there");
         send(&a, &ToProcess::Answer(Err(refused)), &[null.as_fd(), null.as_fd()]).expect("it is short");
         match receive::<ToProcess>(&b, &closer) {
             Received::Message(ToProcess::Answer(Err(refused)), files) => {
                 assert_eq!(files.len(), 2);
-                assert!(matches!(refused.into_error(), MapError::NoRoom(back) if back == shortage));
+                assert!(matches!(refused.into_reason(), NotAdmitted::NoRoom(back) if back == shortage));
             }
             other => panic!("{other:?}"),
         }

@@ -11,22 +11,21 @@
 //! first time, the port is not opened; later it is tried again. The delay doubles from a tenth of a second to ten seconds,
 //! and is short again after the process has lived for a minute.
 //!
-//! Threads: this one; `Running`'s drop stops it. Tests: `tests/isolated.rs`.
+//! Threads: this one; `port::Running`'s drop stops it. Tests: `tests/isolated.rs`.
 
-use crate::CLOSE_MAX;
 use crate::log::Log;
-use crate::port::{Live, Port, Shared, add_process, lock};
+use crate::port::{CLOSE_MAX, Closed, Live, Port, Running, Shared, add_process, lock};
 use crate::process::{Process, describe};
-use crate::protocol::{Failure, NotAdmitted, Received, Start, ToProcess, ToSwitch};
+use crate::protocol::{Failure, Received, Refused, Start, ToProcess, ToSwitch};
 use crate::sockets::{Claim, SocketFile};
 use heartbeat::Heartbeat;
 use pktio::{Bell, Error, PoolRef, PortStats};
-use shared_memory::{Closer, Guest, Limit, MapError, Notifier};
+use shared_memory::{Closer, Guest, Limit, NotAdmitted, Notifier};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long opening a port may take; usually milliseconds.
@@ -48,35 +47,6 @@ const TEND_INTERVAL: Duration = Duration::from_millis(500);
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// A round that takes longer is reported.
 const ROUND_MAX: Duration = Duration::from_secs(10);
-
-/// A port with a running supervisor. The last holder stops it.
-pub(crate) struct Running {
-    pub port: Arc<Port>,
-    thread: Option<JoinHandle<()>>,
-    closed: Arc<Closed>,
-}
-
-/// Whether the supervisor has ended.
-#[derive(Default)]
-struct Closed {
-    is: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Drop for Running {
-    /// Ends the process. Returns after [`CLOSE_MAX`] at the latest; the socket's path is free then.
-    fn drop(&mut self) {
-        self.port.stops.store(true, Ordering::Release);
-        self.port.bell.ring();
-        let is = self.closed.is.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.closed.changed.wait_timeout_while(is, CLOSE_MAX, |is| !*is);
-        let (is, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if *is && let Some(thread) = self.thread.take() {
-            drop(is);
-            let _ = thread.join();
-        }
-    }
-}
 
 /// Starts a port's supervisor, and waits until its process has opened the port.
 ///
@@ -117,11 +87,10 @@ pub(crate) fn start(start: Start, listens: bool, claim: Option<Claim>, pool: Poo
         let closed = Arc::clone(&closed);
         move || {
             supervisor.run(sender, &heart);
-            *closed.is.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            closed.changed.notify_all();
+            closed.tell();
         }
     });
-    let running = Running { port, thread: Some(thread.map_err(system)?), closed };
+    let running = Running::new(port, thread.map_err(system)?, closed);
     match opened.recv() {
         Ok(Ok(())) => Ok(running),
         Ok(Err(error)) => Err(error),
@@ -305,9 +274,9 @@ impl Supervisor {
                     ToSwitch::Admit { offset, bytes } => {
                         let admitted = match files.first() {
                             Some(file) => self.guest.admit(file, offset, bytes),
-                            None => Err(MapError::NotMemory),
+                            None => Err(NotAdmitted::NotMemory),
                         };
-                        if let Err(reason) = process.tell(&ToProcess::Answer(admitted.map_err(NotAdmitted::of))) {
+                        if let Err(reason) = process.tell(&ToProcess::Answer(admitted.map_err(Refused::of))) {
                             return Over::Wrong(reason);
                         }
                     }

@@ -2,7 +2,7 @@
 
 use crate::child::{begin, hear};
 use crate::process::{Launcher, set_launcher};
-use crate::protocol::{NotAdmitted, ToProcess, ToSwitch, send};
+use crate::protocol::{Refused, ToProcess, ToSwitch, send};
 use pktio::{Device, Error, HeapPool, PortOptions};
 use rustix::net::SendFlags;
 use shared_memory::Closer;
@@ -88,7 +88,7 @@ fn says_nonsense() {
         send(&*control, &ToSwitch::End(99), files).expect("the switch is there");
         send(&*control, &ToSwitch::Admit { offset: u64::MAX, bytes: u64::MAX }, files).expect("the switch is there");
         let answer = hear(&control, &closer);
-        refused &= matches!(answer, Some((ToProcess::Answer(Err(NotAdmitted::Other(_))), _)));
+        refused &= matches!(answer, Some((ToProcess::Answer(Err(Refused::NotMemory)), _)));
     }
     if refused {
         rustix::net::send(&control, &[250, 1, 2, 3], SendFlags::empty()).expect("the switch is there");

@@ -1,7 +1,6 @@
 //! Ports with real processes of their own: honest guests and memif peers, hostile ones, and processes that end.
 //!
 //! This executable is also the ports' process: [`port_process`].
-#![allow(unsafe_code)]
 
 #[path = "../../pktio-dpdk/tests/common/guest.rs"]
 mod guest;
@@ -9,9 +8,12 @@ mod guest;
 use guest::*;
 use pktio::{Device, DeviceSpec, Error, HeapPool, Packet, PoolRef, PortOptions, Queue, Wake};
 use pktio_process::{CLOSE_MAX, Launcher};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -205,7 +207,8 @@ fn large_frames_keep_their_segments() {
     frame[12..14].copy_from_slice(&[8, 0]);
     frame[14..24].copy_from_slice(&[0x45, 0, 0x0f, 0xc8, 0, 0, 0, 0, 64, 6]);
     frame[46] = 0x50;
-    let header = Header { flags: 1, gso_type: 1, header_len: 54, gso_size: 1400, csum_start: 34, csum_offset: 16, buffers: 0 };
+    let header =
+        Header { flags: 1, gso_type: 1, header_len: 54, gso_size: 1400, csum_start: 34, csum_offset: 16, buffers: 0 };
     guest.send(header, &frame, &[]);
     let packets = port.receive(1);
     assert_eq!((packets[0].len(), packets[0].segment()), (frame.len(), 1400));
@@ -327,12 +330,10 @@ fn a_process_that_is_killed_is_started_again_and_packets_flow() {
         let before = processes();
         // Nobody but the worker takes part in this, which has just sent something.
         let mut packets: Vec<_> = (0..100).map(|_| port.pool.alloc_from(&[1; 60]).expect("a buffer")).collect();
-        // SAFETY: a signal to a process of this test.
-        unsafe {
-            libc::kill(port.pid, libc::SIGSTOP);
-            assert_eq!(port.queues[0].tx(&mut packets), 100, "the ring takes them");
-            libc::kill(port.pid, libc::SIGKILL);
-        }
+        let pid = Pid::from_raw(port.pid).expect("a process");
+        kill_process(pid, Signal::STOP).expect("it is ours");
+        assert_eq!(port.queues[0].tx(&mut packets), 100, "the ring takes them");
+        kill_process(pid, Signal::KILL).expect("it is ours");
         says(&name, &["WARN", "its process is gone: it was ended by signal 9; it is started again in"]);
         wait_for("the link is down", || !port.device.link().up);
         assert!(guest.try_ask(1, &[]).is_none(), "the front end sees it, too");
@@ -403,43 +404,36 @@ fn a_process_gives_up_what_it_does_not_need() {
     assert!(seen >= 2, "{seen} threads of the port");
 }
 
-/// Frees and allocates a guest's buffers, again and again, in a thread that gets hardly any processor time: so an access to
-/// them waits for seconds.
+/// Allocates and frees a guest's buffers, again and again. While it frees them it gets hardly any processor time, so an
+/// access to them waits for a second or more.
 struct Attack {
     stop: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,
 }
 
 impl Attack {
-    fn begin(file: RawFd) -> Attack {
+    fn begin(file: OwnedFd) -> Attack {
         let stop = Arc::new(AtomicBool::new(false));
-        let pinned = |run: Box<dyn Fn() + Send>, idle: bool| {
+        let pinned = |run: Box<dyn Fn() + Send>| {
             let stop = Arc::clone(&stop);
             std::thread::spawn(move || {
-                // SAFETY: structures that live for the calls, about this thread.
-                unsafe {
-                    let mut cpus: libc::cpu_set_t = std::mem::zeroed();
-                    libc::CPU_SET(0, &mut cpus);
-                    libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &cpus);
-                    let parameters = libc::sched_param { sched_priority: 0 };
-                    if idle {
-                        libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters);
-                    }
-                }
+                let mut cpus = CpuSet::new();
+                cpus.set(0);
+                let _ = sched_setaffinity(None, &cpus);
                 while !stop.load(Ordering::Relaxed) {
                     run();
                 }
             })
         };
-        let (from, bytes) = (0x10_0000, MEMORY_BYTES as libc::off_t - 0x10_0000);
+        let (from, bytes) = (0x10_0000, MEMORY_BYTES as u64 - 0x10_0000);
         let frees = Box::new(move || {
-            // SAFETY: a file of ours, of which this process touches nothing in this range.
-            unsafe {
-                libc::fallocate(file, 0, from, bytes);
-                libc::fallocate(file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, from, bytes);
-            }
+            // This process touches nothing in this range.
+            let _ = fallocate(&file, FallocateFlags::empty(), from, bytes);
+            run_when_idle(true);
+            let _ = fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, bytes);
+            run_when_idle(false);
         });
-        let threads = vec![pinned(frees, true), pinned(Box::new(std::hint::spin_loop), false)];
+        let threads = vec![pinned(frees), pinned(Box::new(std::hint::spin_loop))];
         Attack { stop, threads }
     }
 }
@@ -484,21 +478,14 @@ fn while_a_peer_holds_up_the_process_the_switch_maps_memory_starts_threads_and_c
         let mut port = vhost(&path);
         let guest = connect(&path);
         wait_for("the link is up", || port.device.link().up);
-        let attack = Attack::begin(guest.file().as_raw_fd());
+        let attack = Attack::begin(guest.file().try_clone().expect("a file"));
         let mut index = 0;
         let mut rounds = 0;
-        while rounds < 20 {
+        while rounds < 10 {
             hold_up(&mut port, &guest, &mut index);
             let start = Instant::now();
-            // SAFETY: a new mapping, which is unmapped at once.
-            unsafe {
-                let bytes = 1 << 20;
-                let protection = libc::PROT_READ | libc::PROT_WRITE;
-                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-                let at = libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0);
-                assert_ne!(at, libc::MAP_FAILED);
-                assert_eq!(libc::munmap(at, bytes), 0);
-            }
+            // So much is mapped, and unmapped when it is freed; a thread's stack, too.
+            drop(std::hint::black_box(vec![1u8; 8 << 20]));
             std::thread::spawn(|| ()).join().expect("it does nothing");
             port.queues[0].rx(&mut Vec::new(), 64);
             let took = start.elapsed();

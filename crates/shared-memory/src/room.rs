@@ -23,20 +23,18 @@
 //! A reserve is kept ([`reserve`]), because figures are slightly out of date when they are used.
 //!
 //! A process that maps peers' memory for another one (`pktio-process`) asks that one for each region ([`ask`]): the
-//! figures are of both, and what one port takes the others lack. There a [`Guest`] is the port's account.
+//! figures are of both, and what one port takes the others lack. There a [`crate::Guest`] is the port's account.
 //!
 //! Threads: any; one mutex, under which nothing waits. Tests: below, `tests/room.rs` (in a real control group).
 
-use crate::error::MapError;
 use crate::file::{FileId, holes};
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
-mod guest;
 mod reading;
 mod state;
 
-pub use guest::Guest;
 pub use reading::{Group, Reading};
 pub use state::{Place, Shortage};
 use state::{Region, State};
@@ -50,13 +48,30 @@ pub struct Room {
     state: Mutex<State>,
 }
 
+/// Why a region is not admitted.
+#[derive(Debug, thiserror::Error)]
+pub enum NotAdmitted {
+    /// There is not enough memory.
+    #[error("{0}")]
+    NoRoom(#[from] Shortage),
+    /// Its file is not memory.
+    #[error("its file is not in memory")]
+    NotMemory,
+    /// There are as many regions as this number already.
+    #[error("{0} regions are mapped already")]
+    TooMany(usize),
+    /// Another process decides, and does not answer.
+    #[error("{0}")]
+    NoAnswer(io::Error),
+}
+
 /// Another process's room, as this one reaches it.
 pub trait Landlord: Send + Sync {
     /// Has `bytes` bytes from `offset` of a file on ordinary pages admitted. Returns the region's number.
     ///
     /// # Errors
-    /// [`MapError::NoRoom`], or no answer.
-    fn admit(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<u64, MapError>;
+    /// That process's reason, or no answer.
+    fn admit(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<u64, NotAdmitted>;
 
     /// Ends an admission.
     fn end(&self, number: u64);
@@ -126,7 +141,7 @@ impl Account {
     ///
     /// # Errors
     /// What memory is missing, or that the other process does not answer.
-    pub(crate) fn admit(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<Admitted, MapError> {
+    pub(crate) fn admit(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<Admitted, NotAdmitted> {
         let (room, account) = match self {
             Account::Here { room, number } => (room, *number),
             Account::There(landlord) => {

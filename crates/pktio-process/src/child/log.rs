@@ -2,8 +2,7 @@
 //!
 //! A line that the socket has no room for is lost. Threads: any. Tests: `tests/isolated.rs`.
 
-use super::Control;
-use crate::protocol::{Line, ToSwitch, send};
+use crate::protocol::{Control, Line, ToSwitch, send};
 use std::fmt::{Debug, Write};
 use std::sync::Arc;
 use tracing::field::{Field, Visit};

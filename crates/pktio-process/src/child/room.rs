@@ -2,9 +2,8 @@
 //!
 //! Threads: a port's own threads ask, one at a time, and wait for the main thread, which hears the answers.
 
-use super::Control;
-use crate::protocol::{NotAdmitted, ToSwitch, send};
-use shared_memory::{Landlord, MapError};
+use crate::protocol::{Control, Refused, ToSwitch, send};
+use shared_memory::{Landlord, NotAdmitted};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -14,7 +13,7 @@ use std::time::Duration;
 /// How long the switch may take for an answer; usually a millisecond.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-type Answer = Result<u64, NotAdmitted>;
+type Answer = Result<u64, Refused>;
 
 /// Where the main thread leaves the switch's answers.
 pub(super) struct SwitchRoom(Mutex<Option<Sender<Answer>>>);
@@ -46,14 +45,16 @@ pub(super) fn use_switch(control: &Control) -> SwitchRoom {
 }
 
 impl Landlord for Asking {
-    fn admit(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<u64, MapError> {
+    fn admit(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<u64, NotAdmitted> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        send(&*self.control, &ToSwitch::Admit { offset, bytes }, &[file])?;
+        send(&*self.control, &ToSwitch::Admit { offset, bytes }, &[file]).map_err(NotAdmitted::NoAnswer)?;
         match answers.recv_timeout(ANSWER_MAX) {
-            Ok(answer) => answer.map_err(NotAdmitted::into_error),
+            Ok(answer) => answer.map_err(Refused::into_reason),
             // A late answer would be taken for that to the next question.
             Err(RecvTimeoutError::Timeout) => std::process::abort(),
-            Err(RecvTimeoutError::Disconnected) => Err(MapError::System(io::Error::other("the port is being closed"))),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(NotAdmitted::NoAnswer(io::Error::other("the port is being closed")))
+            }
         }
     }
 

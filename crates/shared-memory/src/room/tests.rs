@@ -50,9 +50,9 @@ impl Machine {
 }
 
 /// What is missing for a region that is refused.
-fn shortage(result: Result<Admitted, MapError>, why: &str) -> Shortage {
+fn shortage(result: Result<Admitted, NotAdmitted>, why: &str) -> Shortage {
     match result {
-        Err(MapError::NoRoom(shortage)) => shortage,
+        Err(NotAdmitted::NoRoom(shortage)) => shortage,
         other => panic!("{why}: {other:?}"),
     }
 }

@@ -8,10 +8,9 @@
 //!
 //! Threads: one at a time. Tests: below.
 
-use super::{Account, Admitted};
-use crate::error::MapError;
 use crate::file::is_memory;
 use crate::received::{Closer, PeerFile};
+use crate::room::{Account, Admitted, NotAdmitted};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
@@ -42,12 +41,12 @@ impl Guest {
     ///
     /// # Errors
     /// The file is not memory, there are too many regions, or there is not enough memory.
-    pub fn admit(&mut self, file: &PeerFile, offset: u64, bytes: u64) -> Result<u64, MapError> {
+    pub fn admit(&mut self, file: &PeerFile, offset: u64, bytes: u64) -> Result<u64, NotAdmitted> {
         if !is_memory(file) {
-            return Err(MapError::NotMemory);
+            return Err(NotAdmitted::NotMemory);
         }
         if self.admitted.len() >= REGIONS_MAX {
-            return Err(MapError::Quota { most: REGIONS_MAX });
+            return Err(NotAdmitted::TooMany(REGIONS_MAX));
         }
         let admitted = self.account.admit(file.as_fd(), offset, bytes)?;
         self.last += 1;
@@ -97,12 +96,12 @@ mod tests {
         let (mut one, other) = (Guest::with(room.account(), &closer), room.account());
         let (large, second) = (file(1200 * MB), file(600 * MB));
         let number = one.admit(&large, 0, 1200 * MB).expect("there is as much");
-        assert!(matches!(other.admit(second.as_fd(), 0, 600 * MB), Err(MapError::NoRoom(_))));
+        assert!(matches!(other.admit(second.as_fd(), 0, 600 * MB), Err(NotAdmitted::NoRoom(_))));
         one.end(number + 7);
         assert!(other.admit(second.as_fd(), 0, 600 * MB).is_err(), "no number but its own ends it");
         one.end(number);
         let admitted = other.admit(second.as_fd(), 0, 600 * MB).expect("the other one is gone");
-        assert!(matches!(one.admit(&large, 0, 1200 * MB), Err(MapError::NoRoom(_))));
+        assert!(matches!(one.admit(&large, 0, 1200 * MB), Err(NotAdmitted::NoRoom(_))));
         drop(admitted);
         one.admit(&large, 0, 1200 * MB).expect("there is as much");
         one.end_all();
@@ -114,10 +113,10 @@ mod tests {
         let room = Room::new(Reading::default);
         let mut guest = Guest::with(room.account(), &Closer::default());
         let null = PeerFile::new(std::fs::File::open("/dev/null").expect("it is there"), &Closer::default());
-        assert!(matches!(guest.admit(&null, 0, 4096), Err(MapError::NotMemory)));
+        assert!(matches!(guest.admit(&null, 0, 4096), Err(NotAdmitted::NotMemory)));
         let small = file(4096);
         assert!((0..REGIONS_MAX).all(|_| guest.admit(&small, 0, 4096).is_ok()));
-        assert!(matches!(guest.admit(&small, 0, 4096), Err(MapError::Quota { .. })));
+        assert!(matches!(guest.admit(&small, 0, 4096), Err(NotAdmitted::TooMany(_))));
         guest.end(1);
         assert!(guest.admit(&small, 0, u64::MAX).is_ok(), "no limit is known here, and nothing overflows");
     }

@@ -35,8 +35,6 @@ pub(crate) const FRAMES_MAX: usize = ISOLATED_RING_MAX;
 pub(crate) const FRAME_BYTES_MAX: usize = LARGE_CAPACITY - HEADROOM;
 /// Data bytes of a small buffer.
 const SMALL_BYTES: usize = BUFFER_CAPACITY - HEADROOM;
-/// Buffers that are allocated at a time.
-const BUFFERS_AT_ONCE: usize = 64;
 
 const HEAD_AT: usize = 0;
 const TAIL_AT: usize = 128;
@@ -263,7 +261,7 @@ impl Producer {
     }
 }
 
-/// Buffers for received frames; some are allocated in advance.
+/// Buffers for received frames, allocated for a burst at a time.
 pub(crate) struct Buffers {
     pool: PoolRef,
     spare: Vec<Packet>,
@@ -271,15 +269,17 @@ pub(crate) struct Buffers {
 
 impl Buffers {
     pub(crate) fn new(pool: PoolRef) -> Buffers {
-        Buffers { pool, spare: Vec::with_capacity(BUFFERS_AT_ONCE) }
+        Buffers { pool, spare: Vec::new() }
     }
 
+    /// Allocates small buffers for so many frames. Those that are not used stay for the next burst: they are as many as
+    /// this one has large frames.
     #[inline]
-    fn small(&mut self) -> Option<Packet> {
-        if self.spare.is_empty() {
-            self.pool.alloc_bulk(&mut self.spare, BUFFERS_AT_ONCE);
+    fn prepare(&mut self, frames: usize) {
+        let missing = frames.saturating_sub(self.spare.len());
+        if missing != 0 {
+            self.pool.alloc_bulk(&mut self.spare, missing);
         }
-        self.spare.pop()
     }
 }
 
@@ -325,6 +325,8 @@ impl Consumer {
                 return Ok(moved);
             }
         }
+        let (frames, _) = self.head.beyond(self.tail)?;
+        buffers.prepare(frames.min(max));
         while moved.packets < max && self.head.frames != self.tail.frames {
             let mut word = [0; WORD_BYTES];
             self.place.read(self.tail.bytes, &mut word);
@@ -340,7 +342,7 @@ impl Consumer {
             }
             let next = self.tail.after(record);
             let buffer = if len <= SMALL_BYTES {
-                let Some(buffer) = buffers.small() else { break };
+                let Some(buffer) = buffers.spare.pop() else { break };
                 Some(buffer)
             } else {
                 buffers.pool.alloc_large()

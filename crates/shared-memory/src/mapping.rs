@@ -292,10 +292,11 @@ mod tests {
 
     #[test]
     fn memory_of_our_own_is_sealed_before_it_is_shared() {
-        let file = memfd(8192);
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+        let file = memfd_create("own", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memfd");
+        ftruncate(&file, 8192).expect("it grows");
         assert!(matches!(Mapping::of_sealed(&file, 8192), Err(MapError::NotMemory)), "it could be truncated");
-        // SAFETY: sets flags; no pointers are passed.
-        unsafe { assert_eq!(libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK), 0) };
+        fcntl_add_seals(&file, SealFlags::SHRINK).expect("it may be sealed");
         let mapping = Mapping::of_sealed(&file, 8192).expect("it is sealed");
         assert!(mapping.registration.is_none(), "it needs no guard, so DPDK may still grow");
         assert!(mapping.all().store_u64(8, 7, std::sync::atomic::Ordering::Relaxed));

@@ -61,6 +61,17 @@ pub(super) fn ring(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
+/// Ends the process when its thread panics, so that the switch starts it again. The message is on stderr.
+struct EndsTheProcess;
+
+impl Drop for EndsTheProcess {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
 /// A queue's rings, as its thread has them.
 pub(super) struct Serving {
     inward: Producer,
@@ -94,7 +105,10 @@ impl Serving {
     pub(super) fn start(mut self, queue: Box<dyn Queue>) -> Option<JoinHandle<()>> {
         let name = format!("isolated {}", self.state.name().replace('\0', "?"));
         let heart_name = name.clone();
-        let run = move || serve(queue, &mut self, &Heartbeat::not_vital(heart_name, ROUND_MAX));
+        let run = move || {
+            let _ends = EndsTheProcess;
+            serve(queue, &mut self, &Heartbeat::not_vital(heart_name, ROUND_MAX));
+        };
         Builder::new().name(name).spawn(run).ok()
     }
 

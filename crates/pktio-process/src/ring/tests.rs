@@ -109,7 +109,7 @@ proptest! {
                 // The switch uses this ring no more.
                 Err(_) => break,
             }
-            prop_assert!(rig.pool.available() + BUFFERS_AT_ONCE >= before, "no buffer is lost");
+            prop_assert!(rig.pool.available() + FRAMES_MAX >= before, "no buffer is lost");
         }
     }
 

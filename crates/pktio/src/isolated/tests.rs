@@ -173,7 +173,11 @@ fn rig_with(isolates: bool, closes_slowly: bool) -> Rig {
     });
     let odd = Box::new(OddDevice { inner, behaviour: Arc::clone(&behaviour), closes_slowly });
     let mut device = guard_from(odd, isolates).expect("a thread is left");
-    let queue = device.take_queues().pop().expect("it has one queue");
+    let mut queue = device.take_queues().pop().expect("it has one queue");
+    if isolates {
+        // The first call moves it to its thread.
+        queue.disarm();
+    }
     assert!(device.take_queues().is_empty(), "they are given once");
     Rig { device, queue, outside, behaviour, pool }
 }

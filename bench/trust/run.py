@@ -635,7 +635,7 @@ FIRST_HOLES = "holes for the first time"
 def guests(scale: Scale, sluice: str, folder: Path) -> Outcome:
     """One worker, one port whose packets come by the clock, and two at which vhost-user guests attack.
 
-    One of these is `isolated` and has the guest that punches holes into its memory, for which its process then waits. The same
+    One of these is `isolated` and has the guest that punches holes into its memory, which then is the thread's own to wait for. The same
     attack on the other port holds up the worker once: that step is told and has no bound; the one behind it has.
     """
     two_processors()

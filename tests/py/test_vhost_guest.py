@@ -330,3 +330,56 @@ def test_guests_may_come_and_go(switch):
         while link_is_up(switch[0]):
             assert time.monotonic() < deadline, "the link is up still"
             time.sleep(0.02)
+
+
+def processes_of(daemon: Daemon) -> set[int]:
+    """The processes of the switch's isolated ports."""
+    found = set()
+    for entry in os.listdir("/proc"):
+        try:
+            stat = open(f"/proc/{entry}/stat").read() if entry.isdigit() else ""
+        except OSError:
+            continue
+        name, _, rest = stat.partition("(")[2].rpartition(") ")
+        if name == "sluice-port" and int(rest.split()[1]) == daemon.process.pid:
+            found.add(int(entry))
+    return found
+
+
+def wait_for(what: str, is_so) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("idle", ["sleep", "interrupt"])
+def test_an_isolated_port_outlives_its_process_and_is_removed_and_added(tmp_path, daemon, idle):
+    path, program = tmp_path / "guest.sock", ROOT / "bench/l2fwd/l2fwd.p4"
+    entries = tmp_path / "entries.stf"
+    entries.write_text("add dmac std.ingress_port:0 hdr.ethernet.dstAddr:02:00:00:00:00:01 forward(port:0)\n")
+    port = f"0@vhost-server:{path},isolated,queues=2"
+    switch = daemon(str(program), "-i", port, "--entries", str(entries), "--workers", "2", "--idle", idle)
+    note = lambda: json.loads(sluice("port", "show", "--json"))["ports"][0].get("note")
+
+    def sluice(*words: str) -> str:
+        command = [SLUICE, *words, "--grpc", switch.address]
+        return subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE_S, text=True).stdout
+
+    guest = Guest(str(path))
+    echo(guest)
+    [process] = processes_of(switch)
+    os.kill(process, 9)
+    wait_for("its end is noticed", lambda: not link_is_up(switch))
+    guest.close()
+    wait_for("it is started again", lambda: processes_of(switch) - {process} and path.exists() and not note())
+    guest = Guest(str(path))
+    echo(guest)
+    sluice("port", "remove", "0")
+    assert not path.exists()
+    wait_for("its process has ended", lambda: not processes_of(switch))
+    guest.close()
+    sluice("port", "add", port)
+    guest = Guest(str(path))
+    echo(guest)
+    guest.close()

@@ -19,9 +19,9 @@ use crate::pool::{BYTES_PER_BUFFER, BYTES_PER_LARGE_BUFFER, LARGE_BUFFERS, MbufP
 use crate::port::{Driver, ETHDEV};
 use crate::queue::Port;
 use crate::shared::Shared;
-use crate::vdev::{self, PortPlan, c_string};
+use crate::vdev::{self, PortPlan, c_string, socket_path};
 use crate::{ffi, hugepages, vhost};
-use pktio::{Device, DeviceSpec, Error, Isolation, MTU_DEFAULT, PoolRef, PortOptions};
+use pktio::{Device, DeviceSpec, Error, MTU_DEFAULT, MemifRole, PoolRef, PortOptions};
 use std::ffi::{CString, c_char, c_int};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -114,22 +114,29 @@ impl Eal {
         if !spec.needs_dpdk() {
             return pktio::open(spec, self.pool());
         }
-        if let DeviceSpec::Memif { .. } = spec {
+        if let DeviceSpec::Memif { path, role, .. } = spec {
+            let path = socket_path(path)?;
+            if options.isolated {
+                return pktio_process::open(spec, path, options, self.pool());
+            }
+            if let Some(port) = pktio_process::serves(&path).filter(|_| *role == MemifRole::Server) {
+                let reason = format!("port `{port}` is isolated and has it to itself: give `{spec}` another path");
+                return Err(Error::Socket { path, reason });
+            }
             let PortOptions { queues, descriptors, mtu, memory_mb, .. } = *options;
             let memory_bytes = u64::from(memory_mb) << 20;
             let device =
                 pktio_memif::open(spec, &pktio_memif::Options { queues, descriptors, mtu, memory_bytes }, self.pool())?;
-            return pktio::guard(device, isolation(options));
+            return pktio::guard(device);
         }
         if let DeviceSpec::AfPacket { .. } | DeviceSpec::Tap { .. } = spec {
             return pktio_kernel::open(spec, self.pool(), options);
         }
+        if let DeviceSpec::Vhost { path, server } = spec {
+            return vhost::open(self.pool(), spec, path, *server, options);
+        }
         let mut control = self.inner.lock();
         take_log();
-        if let DeviceSpec::Vhost { path, server } = spec {
-            let device = vhost::open(self.pool(), spec, path, *server, options)?;
-            return pktio::guard(device, isolation(options));
-        }
         let _verifies = Verifies;
         let plan = vdev::plan(spec, control.next_number, options)?;
         control.next_number += 1;
@@ -166,11 +173,6 @@ impl Eal {
         let (name, kind) = (spec.to_string(), spec.kind());
         Ok(Box::new(PortDevice::new(name, kind, port, Driver { tx_errors_are_losses, interface })))
     }
-}
-
-/// When a port that shares memory is served by a thread of its own.
-fn isolation(options: &PortOptions) -> Isolation {
-    if options.isolated { Isolation::Always } else { Isolation::OnceHeldUp }
 }
 
 /// Whether DPDK may take memory from the kernel now.

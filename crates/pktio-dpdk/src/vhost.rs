@@ -1,4 +1,4 @@
-//! A vhost-user port: `pktio-vhost` with buffers of DPDK's. What is in the socket's place is looked at here, as for all ports
+//! A vhost-user port: `pktio-vhost` with buffers of DPDK's, in this process or in one of its own. What is in the socket's place is looked at here, as for all ports
 //! with sockets.
 //!
 //! Threads: control. Tests: `tests/peers.rs`, `tests/offload.rs`.
@@ -19,11 +19,14 @@ pub(crate) fn open(
     if is_server {
         make_room_for_socket(&path)?;
     }
+    if options.isolated {
+        return pktio_process::open(spec, path, options, pool);
+    }
     let options = pktio_vhost::Options {
         is_server,
         queues: options.queues.clamp(1, pktio_vhost::QUEUES_MAX),
         mtu: options.mtu.unwrap_or(MTU_DEFAULT),
         memory_bytes: u64::from(options.memory_mb) << 20,
     };
-    pktio_vhost::open(spec.to_string(), &path, &options, pool)
+    pktio::guard(pktio_vhost::open(spec.to_string(), &path, &options, pool)?)
 }

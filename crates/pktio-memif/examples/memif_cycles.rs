@@ -53,7 +53,7 @@ fn open(path: &str, frame_bytes: usize) -> Port {
     let spec = format!("memif:{path}").parse().expect("a port");
     let device = pktio_memif::open(&spec, &options, Arc::new(pool)).expect("it opens");
     // As the switch opens it.
-    let mut device = pktio::guard(device, pktio::Isolation::OnceHeldUp).expect("a thread is left");
+    let mut device = pktio::guard(device).expect("a thread is left");
     let queue = device.take_queues().remove(0);
     Port { _device: device, queue, pool, frame_bytes, packets: Vec::with_capacity(64) }
 }

@@ -44,6 +44,7 @@ pub use fuzz::{fuzz, fuzz_seeds};
 
 use crate::port::{Port, PortConfig, PortQueue};
 use crate::service::Owner;
+pub use crate::service::serves;
 use pktio::{
     Device, DeviceSpec, Error, FRAME_HEADER_MAX, LinkState, MTU_DEFAULT, MacAddress, PoolRef, PortStats, Queue,
 };

@@ -86,6 +86,11 @@ struct Control {
 /// The sockets that this process serves, by absolute path.
 static SERVERS: Mutex<BTreeMap<PathBuf, Service>> = Mutex::new(BTreeMap::new());
 
+/// Whether ports of this process serve the socket at an absolute path.
+pub fn serves(path: &Path) -> bool {
+    lock(&SERVERS).contains_key(path)
+}
+
 impl Owner {
     /// Keeps a port connected from now on. `path` is absolute.
     ///

@@ -210,7 +210,7 @@ fn main() {
             let options = Options { is_server: true, queues: 1, mtu: 9000, memory_bytes: 1 << 30 };
             let device = open(name.clone(), &path, &options, Arc::new(LocalPool::leak(4096))).expect("it opens");
             // As the switch opens it.
-            let mut device = pktio::guard(device, pktio::Isolation::OnceHeldUp).expect("a thread is left");
+            let mut device = pktio::guard(device).expect("a thread is left");
             let mut queue = device.take_queues().remove(0);
             let mut driver = Driver::connect(&path.display().to_string(), kind == "packed", frame_bytes);
             ports::measure(&name, &mut *queue, &mut driver);

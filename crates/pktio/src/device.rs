@@ -65,7 +65,7 @@ pub struct PortOptions {
     pub mtu: Option<u16>,
     /// Megabytes that a guest or memif client may share on ordinary pages.
     pub memory_mb: u32,
-    /// Whether a thread of the port, instead of workers, accesses its peer's memory from the start ([`crate::guard`]).
+    /// Whether a process of the port's own accesses its peer's memory (`pktio-process`).
     pub isolated: bool,
     /// Whether a kernel interface that is down is set up.
     pub up: bool,

@@ -11,9 +11,11 @@
 //! 0.4 seconds of the peer's processor time per gigabyte of ordinary pages, which the peer can stretch as it likes. No
 //! check beforehand can prevent this, since the peer can begin at any moment. A blocked worker serves none of its
 //! ports; a blocked dedicated thread affects one queue of one port. The price is a hand-over between two threads for
-//! each burst. So a worker serves a queue until the peer has held up a worker ([`Isolation::OnceHeldUp`]), or never
-//! ([`Isolation::Always`]) if the peer is not trusted. A port stays isolated until it is closed, since its peer could
-//! do it again at once.
+//! each burst. So a worker serves a queue until the peer has held up a worker. A port stays isolated until it is closed,
+//! since its peer could do it again at once.
+//!
+//! A thread that is held up may wait with the process's memory map locked. So a port whose peer is not trusted gets a
+//! process of its own (`pktio-process`), which runs the same loop ([`serve`]).
 //!
 //! [`shared_memory::Overdue`], which the loops over a peer's buffers check, bounds how often a peer can hold up one
 //! call. [`watch`] decides which calls were held up.
@@ -22,6 +24,7 @@
 //! | --- | --- |
 //! | `watch` | detects calls of a worker that were held up |
 //! | `thread` | a queue's dedicated thread, and the rings between it and the worker |
+//! | `serving` | the loop that serves a queue on a worker's behalf |
 //! | `spawner` | starts these threads, since starting a thread could block a worker |
 //! | `port` | the state that all of these share |
 //!
@@ -29,6 +32,7 @@
 //! `guests` of `bench/trust`.
 
 mod port;
+mod serving;
 mod spawner;
 mod thread;
 mod watch;
@@ -40,6 +44,7 @@ use crate::packet::Packet;
 use crate::pool::PoolRef;
 use crate::wait::Wake;
 use port::Port;
+pub use serving::{Exchange, serve};
 use spawner::Job;
 pub use spawner::register_threads;
 use std::os::fd::OwnedFd;
@@ -50,15 +55,6 @@ use thread::Isolated;
 pub use thread::RING_MAX as ISOLATED_RING_MAX;
 use watch::Watch;
 
-/// When dedicated threads serve a port's queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Isolation {
-    /// From the start.
-    Always,
-    /// Once the peer has held up a worker.
-    OnceHeldUp,
-}
-
 struct GuardedDevice {
     /// `None` once it is being closed.
     inner: Option<Box<dyn Device>>,
@@ -67,25 +63,24 @@ struct GuardedDevice {
     ready: Vec<Box<dyn Queue>>,
 }
 
-/// Wraps a device so that dedicated threads serve its queues when `isolation` says so.
+/// Wraps a device so that dedicated threads serve its queues once its peer has held up a worker.
 ///
 /// # Errors
-/// The thread that starts the others cannot be started, or, with [`Isolation::Always`], no eventfd can be created.
-pub fn guard(mut inner: Box<dyn Device>, isolation: Isolation) -> Result<Box<dyn Device>, Error> {
+/// The thread that starts the others cannot be started.
+pub fn guard(inner: Box<dyn Device>) -> Result<Box<dyn Device>, Error> {
+    guard_from(inner, false)
+}
+
+/// As [`guard`]; from the start if `isolates` says so.
+fn guard_from(mut inner: Box<dyn Device>, isolates: bool) -> Result<Box<dyn Device>, Error> {
     let refuse = |reason: String| Error::Device { device: inner.name().to_owned(), reason };
     spawner::prepare()
         .and_then(|()| shared_memory::start_monitor())
         .map_err(|error| refuse(format!("no thread is left to serve it: {error}")))?;
-    let port = Arc::new(Port::new(inner.name(), inner.queue_count(), isolation == Isolation::Always));
-    let mut ready: Vec<Box<dyn Queue>> = Vec::new();
-    for (index, queue) in inner.take_queues().into_iter().enumerate() {
-        let mut queue = GuardedQueue::new(queue, Arc::clone(&port), index);
-        if isolation == Isolation::Always && !queue.isolate() {
-            let reason = "no file is left for `isolated`".to_owned();
-            return Err(Error::Device { device: port.name.clone(), reason });
-        }
-        ready.push(Box::new(queue));
-    }
+    let port = Arc::new(Port::new(inner.name(), inner.queue_count(), isolates));
+    let queues = inner.take_queues().into_iter().enumerate();
+    let guarded = queues.map(|(index, queue)| Box::new(GuardedQueue::new(queue, Arc::clone(&port), index)));
+    let ready = guarded.map(|queue| queue as Box<dyn Queue>).collect();
     Ok(Box::new(GuardedDevice { inner: Some(inner), port, ready }))
 }
 

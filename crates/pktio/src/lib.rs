@@ -47,7 +47,7 @@ pub use device::{
 };
 pub use error::Error;
 pub use fault::{FaultConfig, FaultCounts, FaultHandle, FaultInjector};
-pub use isolated::{ISOLATED_RING_MAX, Isolation, guard, register_threads};
+pub use isolated::{Exchange, ISOLATED_RING_MAX, guard, register_threads, serve};
 pub use memory::{MemoryDevice, MemoryHandle};
 pub use packet::{NoRoom, Packet, PoolVtable, RawPacket, free_bulk, free_front};
 pub use pcap::{PcapDevice, read_capture};

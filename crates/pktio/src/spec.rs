@@ -10,7 +10,7 @@
 //! 4@xdp:eth0   5@tap:tap0   6@pci:0000:03:00.0   7@pcap:in.pcap,out.pcap   8@memory   9@null   10@ring:r0
 //! 11@veth1,mtu=9000,queues=2  12@tap:tap1,spread   options of every kind of port, last
 //! 13@pci:0000:04:00.0,descriptors=4096   an option of ports whose rings are made here
-//! 15@vhost:/run/vm4.sock,isolated   an option of ports that share memory: a thread of its own touches it
+//! 15@vhost:/run/vm4.sock,isolated   an option of ports that share memory: a process of its own touches it
 //! 14@veth2,up                 an option of kernel interfaces: one that is down is set up
 //! ```
 //!
@@ -64,7 +64,7 @@ pub struct PortSpec {
     pub memory_mb: Option<u32>,
     /// `spread`: workers without a queue of their own get a share of the flows from workers that have one.
     pub spread: bool,
-    /// `isolated`: a thread of the port, instead of workers, accesses the memory that its peer shares.
+    /// `isolated`: a process of the port's own, instead of workers, accesses the memory that its peer shares.
     pub isolated: bool,
     /// `up`: a kernel interface that is down is set up.
     pub up: bool,

@@ -1,6 +1,6 @@
 //! Errors of mapping a peer's memory.
 
-use crate::room::Shortage;
+use crate::room::{NotAdmitted, Shortage};
 use std::io;
 
 /// Why a file was not mapped.
@@ -36,4 +36,15 @@ pub enum MapError {
     /// A system call failed.
     #[error("the kernel refuses to map it: {0}")]
     System(#[from] io::Error),
+}
+
+impl From<NotAdmitted> for MapError {
+    fn from(reason: NotAdmitted) -> MapError {
+        match reason {
+            NotAdmitted::NoRoom(shortage) => MapError::NoRoom(shortage),
+            NotAdmitted::NotMemory => MapError::NotMemory,
+            NotAdmitted::TooMany(most) => MapError::Quota { most },
+            NotAdmitted::NoAnswer(error) => MapError::System(error),
+        }
+    }
 }

@@ -42,6 +42,13 @@ pub(crate) fn cannot_grow(file: BorrowedFd<'_>) -> bool {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) & libc::F_SEAL_GROW != 0 }
 }
 
+/// Whether a file in memory is sealed against shrinking, so that its mappings never lose a page.
+pub(crate) fn cannot_shrink(file: BorrowedFd<'_>) -> bool {
+    // SAFETY: reads flags; no pointers are passed.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
+}
+
 fn about(file: BorrowedFd<'_>) -> Option<libc::stat> {
     let mut about = MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: the kernel writes a `stat`, for which all zeros is valid too.

@@ -20,6 +20,7 @@
 //! | `guard` | the SIGBUS handler and its registry |
 //! | `quota` | [`Quota`]: how many mappings a port may have |
 //! | `room` | [`Room`]: admission control for the pages of peers' files; [`Reading`]: memory limits and usage |
+//! | `guest` | [`Guest`]: the account of a port that another process of ours serves |
 //! | `limit` | [`Limit`]: a peer's rate limit |
 //! | `pause` | [`Pause`]: how long a port is closed to peers that do damage |
 //! | `peer` | [`Peer`]: the process at the other end of a socket |
@@ -40,6 +41,7 @@ mod batch;
 mod error;
 mod file;
 mod guard;
+mod guest;
 mod limit;
 mod mapping;
 mod notify;
@@ -57,6 +59,7 @@ pub use array::Array;
 pub use batch::Batch;
 pub use error::MapError;
 pub use guard::{damages, is_guarding, verify};
+pub use guest::Guest;
 pub use limit::Limit;
 pub use mapping::{Mapping, is_huge};
 pub use notify::{Caller, Doorbell, Notifier, Watch, is_eventfd};
@@ -65,6 +68,6 @@ pub use pause::Pause;
 pub use peer::Peer;
 pub use quota::Quota;
 pub use received::{Closer, FILES_MAX, PeerFile};
-pub use room::{Group, Place, Reading, Room, Shortage};
+pub use room::{Group, Landlord, NotAdmitted, Place, Reading, Room, Shortage, ask};
 pub use slice::{Plain, Slice};
 pub use waits::Usage;

@@ -15,7 +15,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::MapError;
-use crate::file::{QUICK_BYTES, cannot_grow, is_memory};
+use crate::file::{QUICK_BYTES, cannot_grow, cannot_shrink, is_memory};
 use crate::guard::{Refused, Registration};
 use crate::quota::{Quota, Taken};
 use crate::received::Closer;
@@ -55,7 +55,8 @@ struct Pages {
     len: usize,
     /// The file, if it was kept to measure its holes; closed after unmapping.
     file: Option<OwnedFd>,
-    _taken: Taken,
+    /// Its place in a quota; `None` for memory of our own.
+    _taken: Option<Taken>,
 }
 
 // SAFETY: only its owner has pointers into it.
@@ -95,17 +96,10 @@ impl Mapping {
         let is_huge = page > rustix::param::page_size();
         let admitted = if is_huge { None } else { Some(quota.account().admit(file, from, mapped_len as u64)?) };
         let from = libc::off_t::try_from(from).map_err(|_| MapError::BadRange)?;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at an address chosen by the kernel replaces no existing memory.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), mapped_len, protection, flags, file.as_raw_fd(), from) };
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error().into());
-        }
-        let mapped_at = NonNull::new(at.cast::<u8>()).ok_or(MapError::BadRange)?;
+        let mapped_at = map(file, from, mapped_len)?;
         // SAFETY: `before` lies within the mapping.
         let at = unsafe { mapped_at.add(before) };
-        let pages = Some(Pages { at: mapped_at, len: mapped_len, file: None, _taken: taken });
+        let pages = Some(Pages { at: mapped_at, len: mapped_len, file: None, _taken: Some(taken) });
         let is_quick = size <= QUICK_BYTES as u64 && cannot_grow(file);
         let closer = quota.closer().clone();
         let mut mapping = Mapping { at, len, page, registration: None, pages, admitted, is_quick, closer };
@@ -116,6 +110,30 @@ impl Mapping {
             },
         )?);
         Ok(mapping)
+    }
+
+    /// Maps the first `len` bytes of a memfd that this process, or the one that started it, has made and sealed against
+    /// shrinking, to exchange data with another process that is not trusted. No access to it can raise SIGBUS, and it is
+    /// this process's own memory, so it has no place in a quota or in the room of peers.
+    ///
+    /// # Errors
+    /// The file is not sealed, is too short or has huge pages, or a system call failed.
+    pub fn of_sealed(file: impl AsFd, len: usize) -> Result<Mapping, MapError> {
+        let file = file.as_fd();
+        let page = page_bytes(file)?;
+        let mapped_len = len.checked_next_multiple_of(page).filter(|bytes| isize::try_from(*bytes).is_ok());
+        let mapped_len = mapped_len.filter(|bytes| *bytes != 0).ok_or(MapError::BadRange)?;
+        if !cannot_shrink(file) || page > rustix::param::page_size() {
+            return Err(MapError::NotMemory);
+        }
+        let size = file_bytes(file.as_raw_fd())?;
+        if mapped_len as u64 > size {
+            return Err(MapError::BeyondFile { end: mapped_len as u64, file: size });
+        }
+        let at = map(file, 0, mapped_len)?;
+        let pages = Some(Pages { at, len: mapped_len, file: None, _taken: None });
+        let closer = Closer::default();
+        Ok(Mapping { at, len, page, registration: None, pages, admitted: None, is_quick: true, closer })
     }
 
     /// Length of the range in bytes.
@@ -162,7 +180,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         self.registration = None;
         let Some(mut pages) = self.pages.take() else { return };
-        pages.file = self.admitted.take().and_then(|admitted| admitted.end());
+        pages.file = self.admitted.take().and_then(|mut admitted| admitted.end());
         if !self.is_quick {
             self.closer.unmap(pages);
         }
@@ -174,6 +192,18 @@ impl Drop for Pages {
         // SAFETY: mapped by `Mapping::new`; no slice of it is left, since they borrow the mapping, which is gone.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.len) };
     }
+}
+
+/// Maps whole pages of a file for reading and writing.
+fn map(file: BorrowedFd<'_>, from: libc::off_t, len: usize) -> Result<NonNull<u8>, MapError> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping at an address chosen by the kernel replaces no existing memory.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, file.as_raw_fd(), from) };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error().into());
+    }
+    NonNull::new(at.cast::<u8>()).ok_or(MapError::BadRange)
 }
 
 /// Whether a file has huge pages, which are reserved in advance (hugetlbfs).
@@ -258,6 +288,20 @@ mod tests {
             let file = File::open(path).expect("every Linux has it");
             assert!(matches!(map(&file, 0, 4096), Err(MapError::NotMemory)), "{path}");
         }
+    }
+
+    #[test]
+    fn memory_of_our_own_is_sealed_before_it_is_shared() {
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+        let file = memfd_create("own", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memfd");
+        ftruncate(&file, 8192).expect("it grows");
+        assert!(matches!(Mapping::of_sealed(&file, 8192), Err(MapError::NotMemory)), "it could be truncated");
+        fcntl_add_seals(&file, SealFlags::SHRINK).expect("it may be sealed");
+        let mapping = Mapping::of_sealed(&file, 8192).expect("it is sealed");
+        assert!(mapping.registration.is_none(), "it needs no guard, so DPDK may still grow");
+        assert!(mapping.all().store_u64(8, 7, std::sync::atomic::Ordering::Relaxed));
+        assert!(matches!(Mapping::of_sealed(&file, 8193), Err(MapError::BeyondFile { .. })));
+        assert!(Mapping::of_sealed(&file, 0).is_err());
     }
 
     #[test]

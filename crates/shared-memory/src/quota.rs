@@ -33,12 +33,12 @@ struct Share {
 pub(crate) struct Taken(Arc<Share>);
 
 impl Quota {
-    /// A quota of `most` mappings at a time, in this process's memory.
+    /// A quota of `most` mappings at a time, in this process's memory (or in that of the process that it [asks](crate::ask)).
     ///
     /// # Errors
     /// [`MapError::TooMany`] if the registry is too small.
     pub fn new(most: usize) -> Result<Quota, MapError> {
-        Quota::in_room(most, &Room::of_process())
+        Quota::with(most, Account::of_process)
     }
 
     /// A quota of `most` mappings at a time, with memory from `room`.
@@ -46,9 +46,13 @@ impl Quota {
     /// # Errors
     /// [`MapError::TooMany`] if the registry is too small.
     pub fn in_room(most: usize, room: &Arc<Room>) -> Result<Quota, MapError> {
+        Quota::with(most, || room.account())
+    }
+
+    fn with(most: usize, account: impl FnOnce() -> Account) -> Result<Quota, MapError> {
         let reserve = |reserved: usize| reserved.checked_add(most).filter(|sum| *sum <= SLOTS);
         RESERVED.fetch_update(Ordering::AcqRel, Ordering::Acquire, reserve).map_err(|_| MapError::TooMany)?;
-        let (used, closer, account) = (AtomicUsize::new(0), Closer::default(), room.account());
+        let (used, closer, account) = (AtomicUsize::new(0), Closer::default(), account());
         Ok(Quota(Arc::new(Share { most, used, closer, account })))
     }
 

@@ -22,11 +22,15 @@
 //!
 //! A reserve is kept ([`reserve`]), because figures are slightly out of date when they are used.
 //!
+//! A process that maps peers' memory for another one (`pktio-process`) asks that one for each region ([`ask`]): the
+//! figures are of both, and what one port takes the others lack. There a [`crate::Guest`] is the port's account.
+//!
 //! Threads: any; one mutex, under which nothing waits. Tests: below, `tests/room.rs` (in a real control group).
 
 use crate::file::{FileId, holes};
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 mod reading;
 mod state;
@@ -44,16 +48,62 @@ pub struct Room {
     state: Mutex<State>,
 }
 
-/// A quota's account in a room; its former regions stay counted when it ends.
-pub(crate) struct Account {
-    room: Arc<Room>,
-    number: u64,
+/// Why a region is not admitted.
+#[derive(Debug, thiserror::Error)]
+pub enum NotAdmitted {
+    /// There is not enough memory.
+    #[error("{0}")]
+    NoRoom(#[from] Shortage),
+    /// Its file is not memory.
+    #[error("its file is not in memory")]
+    NotMemory,
+    /// There are as many regions as this number already.
+    #[error("{0} regions are mapped already")]
+    TooMany(usize),
+    /// Another process decides, and does not answer.
+    #[error("{0}")]
+    NoAnswer(io::Error),
+}
+
+/// Another process's room, as this one reaches it.
+pub trait Landlord: Send + Sync {
+    /// Has `bytes` bytes from `offset` of a file on ordinary pages admitted. Returns the region's number.
+    ///
+    /// # Errors
+    /// That process's reason, or no answer.
+    fn admit(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<u64, NotAdmitted>;
+
+    /// Ends an admission.
+    fn end(&self, number: u64);
+}
+
+static LANDLORD: OnceLock<Arc<dyn Landlord>> = OnceLock::new();
+
+/// Has the regions of all quotas that this process creates from now on admitted by another process. Only the first call
+/// has an effect.
+pub fn ask(landlord: Arc<dyn Landlord>) {
+    let _ = LANDLORD.set(landlord);
+}
+
+/// A quota's account; its former regions stay counted when it ends.
+pub(crate) enum Account {
+    /// In a room of this process.
+    Here { room: Arc<Room>, number: u64 },
+    /// In that of another process, which knows whose it is.
+    There(Arc<dyn Landlord>),
 }
 
 /// An admitted region; becomes a former one when this is dropped.
 pub(crate) struct Admitted {
-    room: Arc<Room>,
+    /// `None` once it has ended.
+    by: Option<By>,
     number: u64,
+}
+
+/// Who has admitted a region.
+enum By {
+    Here(Arc<Room>),
+    There(Arc<dyn Landlord>),
 }
 
 impl Room {
@@ -70,7 +120,7 @@ impl Room {
 
     pub(crate) fn account(self: &Arc<Room>) -> Account {
         let number = self.lock().open();
-        Account { room: Arc::clone(self), number }
+        Account::Here { room: Arc::clone(self), number }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -79,39 +129,56 @@ impl Room {
 }
 
 impl Account {
+    /// An account for memory of this process: in its room, or with the process that it asks ([`ask`]).
+    pub(crate) fn of_process() -> Account {
+        match LANDLORD.get() {
+            Some(landlord) => Account::There(Arc::clone(landlord)),
+            None => Room::of_process().account(),
+        }
+    }
+
     /// Admits `bytes` bytes from `offset` of a file on ordinary pages.
     ///
     /// # Errors
-    /// What memory is missing.
-    pub(crate) fn admit(
-        &self,
-        file: std::os::fd::BorrowedFd<'_>,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<Admitted, Shortage> {
+    /// What memory is missing, or that the other process does not answer.
+    pub(crate) fn admit(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<Admitted, NotAdmitted> {
+        let (room, account) = match self {
+            Account::Here { room, number } => (room, *number),
+            Account::There(landlord) => {
+                let number = landlord.admit(file, offset, bytes)?;
+                return Ok(Admitted { by: Some(By::There(Arc::clone(landlord))), number });
+            }
+        };
         // Read outside the lock: the kernel may take a millisecond to sum up its figures.
-        let reading = (self.room.source)();
-        let region =
-            Region { account: self.number, file: FileId::of(file), offset, bytes, holes: holes(file).min(bytes) };
-        let mut state = self.room.lock();
+        let reading = (room.source)();
+        let region = Region { account, file: FileId::of(file), offset, bytes, holes: holes(file).min(bytes) };
+        let mut state = room.lock();
         let number = state.admit(region, &reading)?;
         if state.wants_file(number) {
             state.keep_file(number, file.try_clone_to_owned().ok());
         }
-        Ok(Admitted { room: Arc::clone(&self.room), number })
+        Ok(Admitted { by: Some(By::Here(Arc::clone(room))), number })
     }
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.room.lock().close(self.number);
+        if let Account::Here { room, number } = self {
+            room.lock().close(*number);
+        }
     }
 }
 
 impl Admitted {
     /// Ends the admission. Returns the file if one was kept; it may be the last open descriptor.
-    pub(crate) fn end(&self) -> Option<OwnedFd> {
-        self.room.lock().end(self.number)
+    pub(crate) fn end(&mut self) -> Option<OwnedFd> {
+        match self.by.take()? {
+            By::Here(room) => room.lock().end(self.number),
+            By::There(landlord) => {
+                landlord.end(self.number);
+                None
+            }
+        }
     }
 }
 
@@ -129,13 +196,13 @@ impl std::fmt::Debug for Room {
 
 impl std::fmt::Debug for Account {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Account").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("Account").finish_non_exhaustive()
     }
 }
 
 impl std::fmt::Debug for Admitted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Admitted").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("Admitted").finish_non_exhaustive()
     }
 }
 

@@ -10,7 +10,7 @@
 use crate::access::{self, copy};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
 /// Types for which any bytes are valid: integers, and `repr(C)` structures of them without padding.
 ///
@@ -147,6 +147,20 @@ impl<'a> Slice<'a> {
         true
     }
 
+    /// Loads a number that the peer writes; `None` if the offset is out of range or not aligned.
+    #[inline]
+    pub fn load_u64(&self, offset: usize, order: Ordering) -> Option<u64> {
+        Some(self.atomic_u64(offset)?.load(order))
+    }
+
+    /// Stores a number that the peer reads; false if the offset is out of range or not aligned.
+    #[inline]
+    pub fn store_u64(&self, offset: usize, value: u64, order: Ordering) -> bool {
+        let Some(cell) = self.atomic_u64(offset) else { return false };
+        cell.store(value, order);
+        true
+    }
+
     /// Atomically sets bits of a byte whose bits others set too; false if the offset is out of range.
     #[inline]
     pub fn or_u8(&self, offset: usize, bits: u8, order: Ordering) -> bool {
@@ -179,6 +193,18 @@ impl<'a> Slice<'a> {
         unsafe {
             let at = self.at.as_ptr().add(offset).cast::<u16>();
             at.is_aligned().then(|| AtomicU16::from_ptr(at))
+        }
+    }
+
+    #[inline]
+    fn atomic_u64(&self, offset: usize) -> Option<&AtomicU64> {
+        if !self.contains(offset, 8) {
+            return None;
+        }
+        // SAFETY: as in `atomic_u16`.
+        unsafe {
+            let at = self.at.as_ptr().add(offset).cast::<u64>();
+            at.is_aligned().then(|| AtomicU64::from_ptr(at))
         }
     }
 }
@@ -217,6 +243,8 @@ mod tests {
             slice.write(offset, 0x0202_0202_0202_0202u64);
             slice.write(offset, [3u8; 12]);
             slice.store_u16(offset, 4, Ordering::Relaxed);
+            slice.store_u64(offset, 5, Ordering::Relaxed);
+            prop_assert!(slice.load_u64(offset, Ordering::Relaxed).is_none_or(|value| value == 5 && offset <= 56));
             slice.or_u8(offset, 8, Ordering::Relaxed);
             prop_assert_eq!(slice.read::<u64>(offset).is_some(), offset <= 56);
             prop_assert!(memory[..16].iter().chain(&memory[80..]).all(|&byte| byte == 0x5a));

@@ -245,6 +245,9 @@ enum Command {
     /// Compile a program for a running switch, which starts this by itself.
     #[command(name = compiler::SUBCOMMAND, hide = true)]
     CompileChild,
+    /// Serve an isolated port of a running switch, which starts this by itself.
+    #[command(name = pktio_process::SUBCOMMAND, hide = true)]
+    PortProcess,
 }
 
 /// The commands whose help lists the optimisations.
@@ -323,6 +326,10 @@ fn main() -> ExitCode {
         Command::P4cBm2Pna(args) => bmv2::main(bmv2::Tool::P4cBm2Pna, &args),
         Command::Generate(args) => generate::main(&args, command()),
         Command::CompileChild => Ok(compiler::child::main()),
+        Command::PortProcess => {
+            datapath::descriptors::close_inherited();
+            Ok(pktio_process::child::main())
+        }
     };
     result.unwrap_or_else(|error| {
         eprintln!("sluice: {error:#}");

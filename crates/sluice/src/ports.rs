@@ -82,8 +82,7 @@ impl Opener {
         let guest = specs.iter().any(|s| matches!(s.device, DeviceSpec::Virtio { .. }));
         // The rings of a queue hold a buffer per descriptor, in each direction.
         let in_rings = |spec: &PortSpec| {
-            let isolated = if spec.isolated { pktio::ISOLATED_RING_MAX as u32 } else { 0 };
-            2 * (u32::from(spec.descriptors.unwrap_or(0)) + isolated) * u32::from(spec.queues.unwrap_or(self.workers))
+            2 * u32::from(spec.descriptors.unwrap_or(0)) * u32::from(spec.queues.unwrap_or(self.workers))
         };
         let defaults = EalConfig::default();
         let buffers = (defaults.buffers + specs.iter().map(in_rings).sum::<u32>() + 1).next_power_of_two() - 1;

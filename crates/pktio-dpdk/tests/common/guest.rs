@@ -79,6 +79,14 @@ impl Header {
     }
 }
 
+/// Lets the calling thread run only when no other thread wants its processor; or as others do again.
+pub fn run_when_idle(is_idle: bool) {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    let policy = if is_idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
+    // SAFETY: a structure that lives for the call, about this thread.
+    unsafe { assert_eq!(libc::sched_setscheduler(0, policy, &parameters), 0) }
+}
+
 /// What is written into a file that wakes.
 static ONE: u64 = 1;
 

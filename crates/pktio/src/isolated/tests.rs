@@ -180,11 +180,12 @@ struct Rig {
     pool: PoolRef,
 }
 
-fn rig(isolation: Isolation) -> Rig {
-    rig_with(isolation, false)
+fn rig(isolates: bool) -> Rig {
+    rig_with(isolates, false)
 }
 
-fn rig_with(isolation: Isolation, closes_slowly: bool) -> Rig {
+/// `isolates`: as if its peer had held up a worker already.
+fn rig_with(isolates: bool, closes_slowly: bool) -> Rig {
     let pool = HeapPool::shared(8192);
     let (inner, outside) = MemoryDevice::new("odd", Arc::clone(&pool), 1);
     let behaviour = Arc::new(Behaviour {
@@ -194,8 +195,12 @@ fn rig_with(isolation: Isolation, closes_slowly: bool) -> Rig {
         waiting: Mutex::default(),
     });
     let odd = Box::new(OddDevice { inner, behaviour: Arc::clone(&behaviour), closes_slowly });
-    let mut device = guard(odd, isolation).expect("a thread is left");
-    let queue = device.take_queues().pop().expect("it has one queue");
+    let mut device = guard_from(odd, isolates).expect("a thread is left");
+    let mut queue = device.take_queues().pop().expect("it has one queue");
+    if isolates {
+        // The first call moves it to its thread.
+        queue.disarm();
+    }
     assert!(device.take_queues().is_empty(), "they are given once");
     Rig { device, queue, outside, behaviour, pool }
 }
@@ -246,7 +251,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Passes packets, with slow calls in between. Returns whether the worker still serves the port.
 fn is_served_by_its_worker() -> bool {
-    let mut rig = rig(Isolation::OnceHeldUp);
+    let mut rig = rig(false);
     rig.passes();
     // A call that takes long, for example because the thread is preempted, has not waited.
     for _ in 0..3 {
@@ -271,7 +276,7 @@ fn workers_serve_peers_that_hold_nobody_up() {
 
 #[test]
 fn who_has_held_up_a_worker_holds_up_a_thread_of_its_own_from_then_on() {
-    let mut rig = rig(Isolation::OnceHeldUp);
+    let mut rig = rig(false);
     rig.passes();
     rig.behaviour.set(Peer::Delays(Duration::from_millis(5)));
     rig.queue.rx(&mut Vec::new(), 1);
@@ -299,7 +304,7 @@ fn it_is_noticed_whichever_call_is_held_up() {
         |rig| rig.queue.disarm(),
     ];
     for call in calls {
-        let mut rig = rig(Isolation::OnceHeldUp);
+        let mut rig = rig(false);
         rig.behaviour.set(Peer::Delays(Duration::from_millis(5)));
         call(&mut rig);
         assert!(rig.device.note().is_some());
@@ -313,7 +318,7 @@ fn it_is_noticed_whichever_call_is_held_up() {
 
 #[test]
 fn it_is_noticed_on_whichever_of_several_workers() {
-    let mut rig = rig(Isolation::OnceHeldUp);
+    let mut rig = rig(false);
     let queue = Mutex::new(&mut rig.queue);
     scope(|scope| {
         // One worker polls all the time, and another is held up.
@@ -330,7 +335,7 @@ fn it_is_noticed_on_whichever_of_several_workers() {
 
 #[test]
 fn short_waits_are_noticed_when_there_are_many() {
-    let mut rig = rig(Isolation::OnceHeldUp);
+    let mut rig = rig(false);
     let mut delays = 0;
     wait_until("it is noticed", || {
         rig.behaviour.set(Peer::Delays(Duration::from_micros(300)));
@@ -370,8 +375,8 @@ fn all_queues_of_a_port_follow() {
 }
 
 #[test]
-fn no_worker_touches_what_is_isolated_from_the_start() {
-    let mut rig = rig(Isolation::Always);
+fn no_worker_touches_what_is_isolated() {
+    let mut rig = rig(true);
     rig.passes();
     assert!(rig.callers().len() == 1 && rig.callers() != [current().id()]);
     assert_eq!(rig.device.note(), None, "that is how it was opened");
@@ -389,7 +394,7 @@ fn no_worker_touches_what_is_isolated_from_the_start() {
 
 #[test]
 fn what_a_peer_does_not_take_is_dropped_and_counted() {
-    let mut rig = rig(Isolation::Always);
+    let mut rig = rig(true);
     rig.behaviour.set(Peer::TakesNothing);
     rig.send((0..2000u32).map(|i| vec![i as u8; 60]));
     wait_until("all are dropped", || rig.device.stats().tx_dropped == 2000);
@@ -400,7 +405,7 @@ fn what_a_peer_does_not_take_is_dropped_and_counted() {
 
 #[test]
 fn a_worker_that_sleeps_is_woken_and_so_is_the_thread() {
-    let mut rig = rig(Isolation::Always);
+    let mut rig = rig(true);
     for i in 0..20u8 {
         let mut files = Vec::new();
         wait_until("nothing is there", || rig.queue.arm(&mut files) == Wake::File);
@@ -423,7 +428,7 @@ fn a_worker_that_sleeps_is_woken_and_so_is_the_thread() {
 
 #[test]
 fn packets_from_the_peer_wait_at_the_peer_when_the_worker_takes_none() {
-    let mut rig = rig(Isolation::Always);
+    let mut rig = rig(true);
     let total = thread::RING_MAX + 3000;
     let mut injected = 0;
     wait_until("the ring is full", || {
@@ -438,7 +443,7 @@ fn packets_from_the_peer_wait_at_the_peer_when_the_worker_takes_none() {
 
 #[test]
 fn closing_a_port_does_not_wait_for_a_peer_that_holds_up_its_thread() {
-    let Rig { device, queue, outside, behaviour, pool } = rig_with(Isolation::Always, true);
+    let Rig { device, queue, outside, behaviour, pool } = rig_with(true, true);
     assert!(outside.inject(&[1; 60]));
     behaviour.set(Peer::Stops);
     wait_until("the thread stands", || *behaviour.waiting.lock().unwrap() == 1);

@@ -2,12 +2,10 @@
 //!
 //! The inward ring holds packets from the peer, at most [`RING_MAX`]. When it is full, the thread stops receiving, so
 //! packets wait at the peer. The outward ring holds packets to the peer. When it is full, the worker keeps its packets,
-//! as with any device that is full. Packets that the peer does not take within [`PATIENCE`] are dropped, as a worker
-//! drops what a device does not take; so no stale packet reaches a peer that connects later.
+//! as with any device that is full.
 //!
-//! While packets pass, the thread polls, and yields the processor in empty rounds; otherwise it sleeps until the peer
-//! or the worker wakes it. Its heartbeat is not vital, since the peer decides for how long the thread blocks. Dropping
-//! the queue waits until the thread has ended, but not longer than [`CLOSE_MAX`]: otherwise the peer would decide how
+//! `serving` has the thread's loop. Its heartbeat is not vital, since the peer decides for how long the thread blocks.
+//! Dropping the queue waits until the thread has ended, but not longer than [`CLOSE_MAX`]: otherwise the peer would decide how
 //! long a port's removal, a restart or the end of the switch takes. A thread that is left behind owns all that it uses,
 //! and ends by itself when the peer lets it go.
 //!
@@ -15,33 +13,22 @@
 //! blocks. A consumer that sees a length of 0 does not lock the ring.
 
 use super::port::Port;
+use super::serving::{Exchange, serve};
 use super::spawner::{self, Job};
-use crate::clock::{ticks, ticks_per_second};
 use crate::device::{PortStats, Queue};
-use crate::packet::{Packet, free_bulk};
-use crate::wait::{Bell, Wake, wait};
-use abi::BATCH_MAX;
+use crate::packet::Packet;
+use crate::wait::{Bell, Wake};
 use heartbeat::Heartbeat;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 /// Maximum packets in a ring: four bursts. Their buffers are not available to other ports meanwhile.
 pub const RING_MAX: usize = 256;
 /// A worker's attempts to lock a ring: about as long as the other side takes to move a burst.
 const TRIES: u32 = 2000;
-/// How long packets are offered to a peer that does not take them.
-const PATIENCE: Duration = Duration::from_millis(1);
-/// Empty rounds before the thread sleeps.
-const SPIN_ROUNDS: u32 = 64;
-/// The first and the longest sleep while the thread has to poll.
-const POLL_MIN: Duration = Duration::from_micros(20);
-const POLL_MAX: Duration = Duration::from_micros(500);
-/// The longest sleep if events wake the thread.
-const SLEEP_MAX: Duration = Duration::from_millis(500);
 /// How long closing a port waits for the threads of all its queues together. One that nobody holds up ends within
 /// microseconds.
 const CLOSE_MAX: Duration = Duration::from_millis(100);
@@ -140,22 +127,14 @@ impl Isolated {
             ended: Condvar::new(),
         });
         let name = format!("isolated {}", port.name.replace('\0', "?"));
-        let serving = Serving {
-            queue,
-            rings: Arc::clone(&rings),
-            port: Arc::clone(port),
-            index,
-            burst: Vec::new(),
-            leaving: Vec::new(),
-            since: None,
-        };
+        let mut serving = Serving { rings: Arc::clone(&rings), port: Arc::clone(port), index };
         // Dropped with the job, whether or not the job has run.
         let end = End(Arc::clone(&rings));
         let run = Box::new({
             let name = name.clone();
             move || {
                 let heart = Heartbeat::not_vital(name, ROUND_MAX);
-                serving.run(&heart);
+                serving.run(queue, &heart);
                 drop(end);
             }
         });
@@ -240,21 +219,15 @@ impl Drop for End {
     }
 }
 
-/// The state of a dedicated thread.
+/// The dedicated thread's end of an isolated queue.
 struct Serving {
-    queue: Box<dyn Queue>,
     rings: Arc<Rings>,
     port: Arc<Port>,
     index: usize,
-    burst: Vec<Packet>,
-    /// Packets that are being offered to the peer.
-    leaving: Vec<Packet>,
-    /// Time in ticks at which the peer first left some of them.
-    since: Option<u64>,
 }
 
 impl Serving {
-    fn run(mut self, heart: &Heartbeat) {
+    fn run(&mut self, queue: Box<dyn Queue>, heart: &Heartbeat) {
         self.port.isolated.fetch_add(1, Ordering::Relaxed);
         if let Some(note) = self.port.note() {
             tracing::warn!(
@@ -263,102 +236,56 @@ impl Serving {
                 "{note}; `isolated` keeps a peer from doing so once"
             );
         }
-        // The worker may have left it armed.
-        let entered = shared_memory::enter();
-        self.queue.disarm();
-        drop(entered);
-        let mut empty_rounds = 0;
-        let mut pause = POLL_MIN;
-        while !self.rings.stops.load(Ordering::Acquire) {
-            heart.beat();
-            // `|` and not `||`: both run in every round.
-            if self.receive() | self.send() {
-                (empty_rounds, pause) = (0, POLL_MIN);
-                continue;
-            }
-            empty_rounds += 1;
-            if empty_rounds < SPIN_ROUNDS {
-                yield_now();
-            } else {
-                self.sleep(pause);
-                pause = (2 * pause).min(POLL_MAX);
-            }
-        }
-        self.port.isolated.fetch_sub(1, Ordering::Relaxed);
+        let port = Arc::clone(&self.port);
+        serve(queue, self, heart);
+        port.isolated.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Exchange for Serving {
+    fn room(&mut self) -> usize {
+        RING_MAX.saturating_sub(self.rings.inward.len())
     }
 
-    /// Receives a burst from the peer. Returns whether there was one.
-    fn receive(&mut self) -> bool {
+    fn deliver(&mut self, packets: &mut Vec<Packet>) {
         let ring = &self.rings.inward;
-        let room = RING_MAX.saturating_sub(ring.len());
-        // Called without room, too: `rx` also sends the notifications that the peer has asked for.
-        let entered = shared_memory::enter();
-        self.queue.rx(&mut self.burst, room.min(BATCH_MAX));
-        drop(entered);
-        if self.burst.is_empty() {
-            return false;
-        }
-        let (_, wakes) = ring.put(ring.lock(), &mut self.burst);
-        debug_assert!(self.burst.is_empty(), "nobody else puts packets in");
+        let (_, wakes) = ring.put(ring.lock(), packets);
+        debug_assert!(packets.is_empty(), "nobody else puts packets in");
         if wakes {
             self.rings.worker.ring();
         }
-        true
     }
 
-    /// Offers a burst to the peer. Returns whether the peer took any packets.
-    fn send(&mut self) -> bool {
+    fn collect(&mut self, into: &mut Vec<Packet>, max: usize) {
         let ring = &self.rings.outward;
-        if self.leaving.is_empty() && ring.len() != 0 {
-            ring.take(ring.lock(), &mut self.leaving, BATCH_MAX);
+        if ring.len() != 0 {
+            ring.take(ring.lock(), into, max);
         }
-        if self.leaving.is_empty() {
-            return false;
-        }
-        let entered = shared_memory::enter();
-        let taken = self.queue.tx(&mut self.leaving);
-        drop(entered);
-        if self.leaving.is_empty() {
-            self.since = None;
-        } else {
-            let now = ticks();
-            let since = *self.since.get_or_insert(now);
-            if now.wrapping_sub(since) as f64 > PATIENCE.as_secs_f64() * ticks_per_second() {
-                let tx_dropped = self.leaving.len() as u64;
-                free_bulk(&mut self.leaving);
-                self.since = None;
-                self.port.counters[self.index].add(&PortStats { tx_dropped, ..PortStats::default() });
-            }
-        }
-        taken != 0
     }
 
-    /// Sleeps until there may be work; for `pause` if nothing would announce it.
-    fn sleep(&mut self, pause: Duration) {
-        if self.rings.inward.len() >= RING_MAX || !self.leaving.is_empty() {
-            return std::thread::sleep(pause);
+    fn finished(&mut self, dropped: usize) {
+        if dropped != 0 {
+            let tx_dropped = dropped as u64;
+            self.port.counters[self.index].add(&PortStats { tx_dropped, ..PortStats::default() });
         }
-        let mut files = vec![self.rings.thread.file()];
-        let entered = shared_memory::enter();
-        let wake = self.queue.arm(&mut files);
-        drop(entered);
-        let time = match wake {
-            // Even so, the last `rx` returned nothing: perhaps there was no free buffer.
-            Wake::Now => pause,
-            Wake::Poll => pause,
-            Wake::File | Wake::Never => SLEEP_MAX,
-        };
+    }
+
+    fn arm(&mut self) -> bool {
         let mut locked = self.rings.outward.lock();
         locked.sleeps = locked.packets.is_empty();
-        let is_empty = locked.sleeps;
-        drop(locked);
-        if is_empty {
-            wait(&files, time);
-        }
-        let entered = shared_memory::enter();
-        self.queue.disarm();
-        drop(entered);
+        locked.sleeps
+    }
+
+    fn disarm(&mut self) {
         self.rings.outward.lock().sleeps = false;
         self.rings.thread.silence();
+    }
+
+    fn file(&self) -> Arc<OwnedFd> {
+        self.rings.thread.file()
+    }
+
+    fn stops(&self) -> bool {
+        self.rings.stops.load(Ordering::Acquire)
     }
 }

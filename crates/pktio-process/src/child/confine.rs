@@ -1,0 +1,54 @@
+//! The rights that a port's process gives up before it deals with any peer.
+//!
+//! | | how |
+//! | --- | --- |
+//! | files | Landlock: none may be opened; in the socket's folder sockets may be made and removed |
+//! | network | Landlock, from Linux 6.7 on: no TCP |
+//! | capabilities | none but `CAP_DAC_OVERRIDE`: a front end's socket may belong to another user |
+//! | new rights | `no_new_privs` |
+//! | private memory, core dumps | `RLIMIT_DATA`, `RLIMIT_CORE` 0 |
+//! | descriptors of the switch | all but the socket, the memory and the eventfds are closed on exec or by the caller |
+//!
+//! Each measure applies where the system supports it. A process that a peer takes over can still use processor time, and
+//! memory of the control group that it shares with the switch; `MemoryMax=` limits both together.
+//!
+//! Tests: `tests/isolated.rs`.
+
+use crate::protocol::Start;
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
+    path_beneath_rules,
+};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+use std::path::Path;
+
+/// Private memory: buffers, stacks of 64 queues' threads, and the allocator's reserve are a quarter of it.
+const DATA_BYTES_MAX: u64 = 1 << 30;
+
+/// Gives up what the port does not need. To be called while the process has one thread.
+pub(super) fn enter(start: &Start) {
+    // All of this is a second line of defence: what the system lacks is no reason to refuse.
+    let _ = set_no_new_privs(true);
+    let folder = start.path.parent().unwrap_or(Path::new("/"));
+    let _ = leave_files(folder);
+    let kept = CapabilitySet::DAC_OVERRIDE;
+    let kept = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |own| own.permitted & kept);
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    let _ = set_capabilities(None, sets);
+    for (resource, most) in [(Resource::Core, 0), (Resource::Data, DATA_BYTES_MAX)] {
+        let _ = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
+    }
+}
+
+fn leave_files(folder: &Path) -> Result<(), RulesetError> {
+    let abi = ABI::V5;
+    Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(abi))?
+        .handle_access(AccessNet::from_all(abi))?
+        .create()?
+        .add_rules(path_beneath_rules([folder], AccessFs::MakeSock | AccessFs::RemoveFile))?
+        .restrict_self()?;
+    Ok(())
+}

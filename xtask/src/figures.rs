@@ -173,8 +173,8 @@ mod tests {
         let plot = |name: &str| Path::new(PLOTS).join(name);
         let [performance, scaling] = PAGES.map(|(path, _)| PathBuf::from(path));
         assert_eq!(differing("cycles", "l2l3acl", 4), [performance, plot("memory.svg")]);
-        assert_eq!(differing("scaling", "1 worker", 4), [scaling.clone()]);
-        assert_eq!(differing("contention-rows", "heavy_hitter", 6), [scaling.clone()]);
+        assert_eq!(differing("scaling", "1 worker", 4), std::slice::from_ref(&scaling));
+        assert_eq!(differing("contention-rows", "heavy_hitter", 6), std::slice::from_ref(&scaling));
         assert_eq!(differing("contention", ",100000,1.1,any,32,", 7), [scaling, plot("workers.svg")]);
     }
 }

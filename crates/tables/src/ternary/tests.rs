@@ -115,9 +115,10 @@ const WORK_MAX: u64 = 900;
 #[test]
 fn a_change_costs_the_same_among_many_masks_as_among_few() {
     type Key<'a> = &'a dyn Fn(u64, &mut Random) -> Vec<KeyMatch>;
+    type Fields<'a> = &'a [(u32, MatchKind)];
     let range =
         |low: u64, high: u64| KeyMatch::Range { low: Bits::new(16, low.into()), high: Bits::new(16, high.into()) };
-    let cases: [(&str, &[(u32, MatchKind)], Rule, Key); 7] = [
+    let cases: [(&str, Fields, Rule, Key); 7] = [
         ("masks", &[(48, Masked)], Rule::Priority, &|n, random| vec![masked(48, n, random)]),
         ("masks without bit vectors", &[(128, Masked); 5], Rule::Priority, &|n, random| {
             (0..5).map(|_| masked(128, n, random)).collect()

@@ -87,7 +87,7 @@ impl Run<'_> {
         let group = self.wanted.value(Intrinsic::MulticastGroup);
         if group != 0 {
             self.debug("Multicast requested for packet".to_string());
-            let replicas = self.told.replication.group(group as u32);
+            let replicas = self.packet.replication.group(group as u32);
             return self.copies(group as u32, replicas.as_deref().map(Vec::as_slice));
         }
         let port = self.wanted.value(Intrinsic::EgressSpec);
@@ -111,15 +111,15 @@ impl Run<'_> {
         }
         self.debug(format!("Cloning packet at {at}"));
         let id = self.wanted.value(Intrinsic::CloneSession) as u32;
-        let Some(session) = self.told.replication.session(id) else { return };
-        let Some(mirrored) = (self.told.mirrored)(id) else {
+        let Some(session) = self.packet.replication.session(id) else { return };
+        let Some(mirrored) = (self.packet.mirrored)(id) else {
             let group = P4RUNTIME_GROUPS + id;
             self.debug(format!("Cloning packet to MGID {group}"));
             return self.copies(group, Some(&session.replicas));
         };
         if let Some(group) = mirrored.group {
             self.debug(format!("Cloning packet to MGID {group}"));
-            let replicas = self.told.replication.group(group);
+            let replicas = self.packet.replication.group(group);
             self.copies(group, replicas.as_deref().map(Vec::as_slice));
         }
         if let Some(port) = mirrored.port {

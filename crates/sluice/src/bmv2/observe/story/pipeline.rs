@@ -92,7 +92,7 @@ impl Run<'_> {
 
     /// Whether the source text at a position is an assignment.
     fn assigns(&self, span: Span) -> bool {
-        self.told.sources.text(span).is_some_and(|text| text.contains('='))
+        self.packet.sources.text(span).is_some_and(|text| text.contains('='))
     }
 
     /// Narrates a statement, once even if it changes several slots.
@@ -108,7 +108,7 @@ impl Run<'_> {
     /// Narrates an operand of a condition, for programs from source; the condition follows once its value is known.
     /// Conditions of JSON have marks instead.
     fn condition(&mut self, part: Span, value: bool) {
-        let sources = self.told.sources;
+        let sources = self.packet.sources;
         let Some(text) = interp::trace::condition_text(sources, part) else { return };
         let within = |whole: &Whole| {
             whole.span.file == part.file && whole.span.start <= part.start && part.end <= whole.span.end
@@ -147,7 +147,7 @@ impl Run<'_> {
             self.event(EventKind::TableMiss, vec![id]);
             return self.debug(format!("Table '{table}': miss"));
         };
-        let handle = (self.told.handle_of)(table, matched);
+        let handle = (self.packet.handle_of)(table, matched);
         self.event(EventKind::TableHit, vec![id, handle.unwrap_or(numbers::NONE)]);
         let Some(handle) = handle else {
             return self.debug(format!("Table '{table}': hit with entry {}", entry.unwrap_or_default()));

@@ -105,6 +105,8 @@ pub(crate) enum Refused {
     NoRoom { group: Option<String>, left: u64, bytes: u64, others: u64, former: u64, reserve: u64 },
     NotMemory,
     TooMany(usize),
+    BeyondFile { end: u64, file: u64 },
+    TooMuch(u64),
     Other(String),
 }
 
@@ -114,6 +116,8 @@ impl Refused {
             NotAdmitted::NoRoom(shortage) => shortage,
             NotAdmitted::NotMemory => return Refused::NotMemory,
             NotAdmitted::TooMany(most) => return Refused::TooMany(most),
+            NotAdmitted::BeyondFile { end, file } => return Refused::BeyondFile { end, file },
+            NotAdmitted::TooMuch(most) => return Refused::TooMuch(most),
             NotAdmitted::NoAnswer(error) => return Refused::Other(error.to_string()),
         };
         let Shortage { place, left, bytes, others, former, reserve } = shortage;
@@ -132,6 +136,8 @@ impl Refused {
             }
             Refused::NotMemory => NotAdmitted::NotMemory,
             Refused::TooMany(most) => NotAdmitted::TooMany(most),
+            Refused::BeyondFile { end, file } => NotAdmitted::BeyondFile { end, file },
+            Refused::TooMuch(most) => NotAdmitted::TooMuch(most),
             Refused::Other(reason) => NotAdmitted::NoAnswer(io::Error::other(reason)),
         }
     }

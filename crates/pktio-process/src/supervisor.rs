@@ -48,6 +48,13 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// A round that takes longer is reported.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
+/// Maximum bytes on ordinary pages that a process may have mapped at a time. The port itself allows `memory=` for the
+/// regions of one peer; while a table of regions, or a dirty log, is replaced, the old one is still mapped. Regions are
+/// mapped in whole pages: a megabyte is more than that adds.
+fn mapped_bytes_max(memory_mb: u32) -> u64 {
+    2 * ((u64::from(memory_mb) << 20) + pktio_vhost::LOG_BYTES_MAX) + (1 << 20)
+}
+
 /// Starts a port's supervisor, and waits until its process has opened the port.
 ///
 /// # Errors
@@ -71,7 +78,7 @@ pub(crate) fn start(start: Start, listens: bool, claim: Option<Claim>, pool: Poo
     let supervisor = Supervisor {
         port: Arc::clone(&port),
         calls,
-        guest: Guest::new(&closer),
+        guest: Guest::new(mapped_bytes_max(start.memory_mb), &closer),
         closer,
         start,
         listens,

@@ -29,6 +29,7 @@
 //! | `process` | one process, from its start to its end |
 //! | `sockets` | socket files: removed when the process is gone; those that isolated memif ports serve |
 //! | `log` | lines of the process in the switch's log |
+//! | `words` | its stderr |
 //! | `child` | the process: `child/confine` its rights, `child/serve` its queues, `child/room` admission, `child/log` |
 //!
 //! Threads: as above. Tests: `ring/tests.rs`, `src/tests.rs` (hostile processes), `tests/isolated.rs` (processes with honest
@@ -46,6 +47,7 @@ mod sockets;
 mod supervisor;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use port::CLOSE_MAX;
 pub use process::{Launcher, SUBCOMMAND, set_launcher};

@@ -143,7 +143,10 @@ mod tests {
         assert!(guest.admit(&odd, 0, 8192).is_ok());
         for (offset, bytes) in [(0, 8193), (8192, 1), (4096, 4097), (0, u64::MAX), (u64::MAX, u64::MAX)] {
             let refused = guest.admit(&odd, offset, bytes);
-            assert!(matches!(refused, Err(NotAdmitted::BeyondFile { file: 8192, .. })), "{offset} {bytes}: {refused:?}");
+            assert!(
+                matches!(refused, Err(NotAdmitted::BeyondFile { file: 8192, .. })),
+                "{offset} {bytes}: {refused:?}"
+            );
         }
         // The sum of all regions has a limit, also of those that share a file.
         guest.end_all();

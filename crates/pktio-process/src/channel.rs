@@ -8,7 +8,8 @@
 //! It is a memfd of the switch. Before the process knows it, the file is sealed against growing and shrinking, and all of
 //! it is allocated. Once both have mapped it, and before the process deals with any peer, it is sealed against further
 //! writable mappings (`F_SEAL_FUTURE_WRITE`, Linux 5.1), which also forbids to punch holes. So whoever takes the process
-//! over can change the bytes, and cannot make an access of the switch fault or wait.
+//! over can change the bytes, and cannot take a page away: no access of the switch raises SIGBUS or waits for a hole. (The
+//! kernel may swap these pages like the rest of the switch's memory.)
 //!
 //! Each process gets a file of its own: one that was ended may have passed its file on.
 //!

@@ -158,7 +158,8 @@ impl Process {
         self.closer.is_behind()
     }
 
-    /// Waits until the process says something (to the switch only if `listens`), ends, or `bell` rings. Returns whether it has ended.
+    /// Waits until the process says something (on the socket only if `listens`), ends, or `bell` rings. Returns whether it
+    /// has ended.
     pub(crate) fn wait(&self, bell: &OwnedFd, listens: bool, time: Duration) -> bool {
         let mut files = vec![PollFd::new(&self.pidfd, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
         if listens {
@@ -220,9 +221,14 @@ impl Left {
         self.0.extend(child);
     }
 
-    /// Forgets those that have ended. Returns whether there must not be more.
-    pub(crate) fn is_full(&mut self) -> bool {
+    /// Reaps those that have ended.
+    pub(crate) fn reap(&mut self) {
         self.0.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    }
+
+    /// Whether there must not be more.
+    pub(crate) fn is_full(&mut self) -> bool {
+        self.reap();
         self.0.len() >= Left::MAX
     }
 }

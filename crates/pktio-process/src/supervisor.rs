@@ -7,11 +7,12 @@
 //!                           when it has ended, broken its rings, or said nonsense
 //! ```
 //!
-//! The thread waits for nobody but the process, and for its end at most [`CLOSE_MAX`]. If the process cannot be opened the
+//! The thread waits for nobody but the process, and for its end at most [`CLOSE_MAX`]. One that a peer holds in the kernel
+//! is left behind; while two are, no further one is started. If the process cannot be opened the
 //! first time, the port is not opened; later it is tried again. The delay doubles from a tenth of a second to ten seconds,
 //! and is short again after the process has lived for a minute.
 //!
-//! Threads: this one; `port::Running`'s drop stops it. Tests: `tests/isolated.rs`.
+//! Threads: this one; `port::Running`'s drop stops it. Tests: `src/tests.rs`, `tests/isolated.rs`.
 
 use crate::log::Log;
 use crate::port::{CLOSE_MAX, Closed, Live, Port, Running, Shared, lock};
@@ -258,6 +259,7 @@ impl Supervisor {
             if let Some(what) = self.tend() {
                 return Over::Wrong(what);
             }
+            self.left.reap();
             if !is_open && Instant::now() > by {
                 return Over::Wrong(format!("it has not opened the port within {OPEN_MAX:?}"));
             }

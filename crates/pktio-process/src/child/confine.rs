@@ -9,8 +9,10 @@
 //! | private memory, core dumps | `RLIMIT_DATA`, `RLIMIT_CORE` 0 |
 //! | descriptors of the switch | all but the socket, the memory and the eventfds are closed on exec or by the caller |
 //!
-//! Each measure applies where the system supports it. A process that a peer takes over can still use processor time, and
-//! memory of the control group that it shares with the switch; `MemoryMax=` limits both together.
+//! Each measure applies where the system supports it; that Landlock is not enforced is a warning in the log. What is left
+//! to somebody who takes the process over: the switch's user, so Unix sockets of the switch, signals to processes of this
+//! user, and new processes, since there is no seccomp filter; processor time; and memory of the control group that it shares
+//! with the switch, where `MemoryMax=` limits both together.
 //!
 //! Tests: `tests/isolated.rs`.
 

@@ -244,6 +244,16 @@ impl Drop for Left {
     }
 }
 
+/// How a process ended, in words.
+pub(crate) fn describe(status: Option<ExitStatus>) -> String {
+    match status.map(|status| (status.signal(), status.code())) {
+        Some((Some(signal), _)) => format!("it was ended by signal {signal}"),
+        Some((None, Some(code))) => format!("it ended with code {code}"),
+        Some((None, None)) => "it ended".to_owned(),
+        None => "its peer holds it up in the kernel, so it was left behind".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,15 +286,5 @@ mod tests {
             assert!(Instant::now() < by, "it is reaped");
             std::thread::sleep(Duration::from_millis(1));
         }
-    }
-}
-
-/// How a process ended, in words.
-pub(crate) fn describe(status: Option<ExitStatus>) -> String {
-    match status.map(|status| (status.signal(), status.code())) {
-        Some((Some(signal), _)) => format!("it was ended by signal {signal}"),
-        Some((None, Some(code))) => format!("it ended with code {code}"),
-        Some((None, None)) => "it ended".to_owned(),
-        None => "its peer holds it up in the kernel, so it was left behind".to_owned(),
     }
 }

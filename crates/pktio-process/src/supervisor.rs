@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The thread waits for nobody but the process, and for its end at most [`CLOSE_MAX`]. One that a peer holds in the kernel
-//! is left behind; while two are, no further one is started. If the process cannot be opened the
-//! first time, the port is not opened; later it is tried again. The delay doubles from a tenth of a second to ten seconds,
-//! and is short again after the process has lived for a minute.
+//! is left behind; while two are, no further one is started. If the process cannot open the port the first time, the port
+//! is not opened; later it is tried again. The delay doubles from a tenth of a second to ten seconds, and is short again
+//! after the process has lived for a minute.
 //!
 //! Threads: this one; `port::Running`'s drop stops it. Tests: `src/tests.rs`, `tests/isolated.rs`.
 

@@ -8,11 +8,12 @@
 //! It is a memfd of the switch. Before the process knows it, the file is sealed against growing and shrinking, and all of
 //! it is allocated. Once both have mapped it, and before the process deals with any peer, it is sealed against further
 //! writable mappings (`F_SEAL_FUTURE_WRITE`, Linux 5.1), which also forbids to punch holes. So whoever takes the process
-//! over can change the bytes, and cannot make an access of the switch fault or wait.
+//! over can change the bytes, and cannot take a page away: no access of the switch raises SIGBUS or waits for a hole. (The
+//! kernel may swap these pages like the rest of the switch's memory.)
 //!
 //! Each process gets a file of its own: one that was ended may have passed its file on.
 //!
-//! Threads: any. Tests: below; `tests/hostile.rs`.
+//! Threads: any. Tests: below; `src/tests.rs`.
 
 use crate::ring::{self, Consumer, Place, Producer};
 use pktio::PortStats;
@@ -112,21 +113,19 @@ impl Channel {
     pub(crate) fn stats(&self) -> PortStats {
         let memory = self.memory.all();
         let word = |i: usize| memory.load_u64(STATS_AT + 8 * i, Ordering::Relaxed).unwrap_or_default();
-        PortStats {
-            rx_packets: word(0),
-            rx_bytes: word(1),
-            rx_dropped: word(2),
-            rx_errors: word(3),
-            tx_packets: word(4),
-            tx_bytes: word(5),
-            tx_dropped: word(6),
-            tx_too_long: word(7),
-            tx_not_cut: word(8),
-        }
+        of_words(std::array::from_fn(word))
     }
 }
 
-fn words(stats: &PortStats) -> [u64; 9] {
+/// Counters from their values, in the order of [`words`].
+pub(crate) fn of_words(words: [u64; 9]) -> PortStats {
+    let [rx_packets, rx_bytes, rx_dropped, rx_errors, tx_packets, tx_bytes, tx_dropped, tx_too_long, tx_not_cut] =
+        words;
+    PortStats { rx_packets, rx_bytes, rx_dropped, rx_errors, tx_packets, tx_bytes, tx_dropped, tx_too_long, tx_not_cut }
+}
+
+/// The values of counters.
+pub(crate) fn words(stats: &PortStats) -> [u64; 9] {
     let PortStats {
         rx_packets,
         rx_bytes,

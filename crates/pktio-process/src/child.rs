@@ -4,7 +4,7 @@
 //! The main thread hears the switch, tells it the port's state, and ends the process when the switch is gone. It waits for
 //! no peer and maps no memory, so it goes on when a peer holds up the others. Exit codes: 0 the switch has closed the
 //! port or is gone; 1 the port could not be opened, and the switch knows why; 2 there was no switch. A queue's thread that
-//! panics aborts the process, with the message on stderr.
+//! panics aborts the process, with the message on stderr, which the switch logs.
 //!
 //! Threads: this one, one for each queue (`serve`), and those of the port. Tests: `tests/isolated.rs`.
 
@@ -45,14 +45,14 @@ pub fn main() -> ExitCode {
     let control: Control = Arc::new(control);
     let closer = Closer::default();
     let Some((start, channel, events)) = begin(&control, &closer) else { return ExitCode::from(2) };
+    log::use_switch(&control);
     confine::enter(&start);
     let answers = room::use_switch(&control);
-    log::use_switch(&control);
     let queues = start.queues;
     let device = match open(&start) {
         Ok(device) => device,
         Err(error) => {
-            let _ = send(&*control, &ToSwitch::Failed(Failure::of(&start.spec, error)), &[]);
+            let _ = send(&*control, &ToSwitch::Failed(Failure::of(error)), &[]);
             return ExitCode::from(1);
         }
     };
@@ -138,7 +138,7 @@ fn run(
         let serving = Serving::new(channel, index, own, worker, &state, &stops);
         let Some(thread) = serving.and_then(|serving| serving.start(queue)) else {
             let reason = "no thread is left to serve it".to_owned();
-            let failure = Failure::Device { device: state.name(), reason };
+            let failure = Failure::Device { reason };
             let _ = send(&**control, &ToSwitch::Failed(failure), &[]);
             return ExitCode::from(1);
         };

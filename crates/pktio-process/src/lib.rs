@@ -10,9 +10,13 @@
 //! A peer that punches holes into its memory, or truncates it, can keep a thread that reads this memory waiting in the
 //! kernel, with the memory map of the thread's process locked. Then whatever maps memory in that process waits: a table
 //! that grows, a program that is loaded, a thread that starts; and the process cannot end. Here this hits a process that
-//! does nothing else. The switch never maps the peer's memory, makes no system call that depends on the peer, and does
-//! not wait for the process. What it reads from the shared rings is copied and checked, so a process that a peer has taken
-//! over has this port and no more ([`Consumer`](ring)).
+//! does nothing else. The switch never maps the peer's memory, and waits neither for the peer nor, beyond a bounded time,
+//! for the process. What it reads from the shared rings is copied and checked ([`Consumer`](ring)).
+//!
+//! **What this bounds is waiting.** The process runs the same memory-safe code as a switch without `isolated`, and gives up
+//! rights that it does not need (`child/confine`). It is no sandbox for whoever takes it over completely: it has the
+//! switch's user, so it could connect to the switch's Unix sockets, signal processes of this user, and fork; there is no
+//! seccomp filter, and it binds its own listener. Through rings and messages even such a process gets this port only.
 //!
 //! The process is this executable with a hidden subcommand ([`SUBCOMMAND`], [`child::main`]). It opens the port as a
 //! switch without `isolated` does. If it ends, its link is down and it is started again, with a growing delay. Closing the
@@ -29,6 +33,7 @@
 //! | `process` | one process, from its start to its end |
 //! | `sockets` | socket files: removed when the process is gone; those that isolated memif ports serve |
 //! | `log` | lines of the process in the switch's log |
+//! | `words` | its stderr |
 //! | `child` | the process: `child/confine` its rights, `child/serve` its queues, `child/room` admission, `child/log` |
 //!
 //! Threads: as above. Tests: `ring/tests.rs`, `src/tests.rs` (hostile processes), `tests/isolated.rs` (processes with honest
@@ -46,6 +51,7 @@ mod sockets;
 mod supervisor;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use port::CLOSE_MAX;
 pub use process::{Launcher, SUBCOMMAND, set_launcher};

@@ -8,12 +8,12 @@
 //! A worker wakes a sleeping process through [`shared_memory::Notifier`], and sleeps itself on a
 //! [`shared_memory::Watch`]: whoever takes the process over could make a read or write of a shared eventfd block.
 //!
-//! Counters: what was received is counted here, by the worker; all else is counted by the process. What was in the rings
-//! when a process ended was dropped.
+//! Counters: what was received is counted here, by the worker; all else is counted by the process, as it says. What was in
+//! the rings when a process ended was dropped. A process can make its port's counters too large, and none smaller.
 //!
 //! Threads: as above. Tests: `tests/isolated.rs`.
 
-use crate::channel::Channel;
+use crate::channel::{Channel, of_words, words};
 use crate::ring::{Buffers, Consumer, Fault, Producer};
 use pktio::{Bell, Device, LinkState, MacAddress, Packet, PoolRef, PortStats, Queue, QueueCounters, Wake, free_bulk};
 use shared_memory::{Caller, Watch};
@@ -40,12 +40,66 @@ pub(crate) struct Port {
 /// The current process.
 #[derive(Default)]
 pub(crate) struct Live {
-    /// Its memory, once its port is open.
-    pub channel: Option<Channel>,
+    /// Its memory, while its port is open.
+    channel: Option<Channel>,
+    /// The largest values that it has told, so that no counter goes back, whatever it says.
+    told: PortStats,
     /// Counters of the processes before it, and what was lost with them.
-    pub before: PortStats,
+    before: PortStats,
     /// Why there is none.
     pub note: Option<String>,
+}
+
+impl Live {
+    /// A process has opened the port.
+    pub(crate) fn begin(&mut self, channel: Channel) {
+        self.channel = Some(channel);
+        self.note = None;
+    }
+
+    /// The process serves the port no more. Its counters stay.
+    pub(crate) fn stop(&mut self) -> Option<Channel> {
+        let channel = self.channel.take()?;
+        self.look(&channel);
+        Some(channel)
+    }
+
+    /// The process has ended, or is left behind: what it has counted after [`Live::stop`] is added.
+    pub(crate) fn end(&mut self, channel: &Channel) {
+        self.look(channel);
+        let told = std::mem::take(&mut self.told);
+        self.add(told);
+    }
+
+    /// Adds to the counters of the processes before.
+    pub(crate) fn add(&mut self, more: PortStats) {
+        self.before = sum(&self.before, &more);
+    }
+
+    fn look(&mut self, channel: &Channel) {
+        let (told, now) = (words(&self.told), words(&channel.stats()));
+        let told = of_words(std::array::from_fn(|i| told[i].max(now[i].min(COUNT_MAX))));
+        // These are counted by the worker.
+        self.told = PortStats { rx_packets: 0, rx_bytes: 0, ..told };
+    }
+
+    /// Counters of all processes. None is ever less than it was.
+    fn stats(&mut self) -> PortStats {
+        if let Some(channel) = self.channel.clone() {
+            self.look(&channel);
+        }
+        sum(&self.before, &self.told)
+    }
+
+    fn is_up(&self) -> bool {
+        self.channel.as_ref().is_some_and(Channel::is_up)
+    }
+}
+
+/// The sum of counters. None exceeds [`COUNT_MAX`], whatever processes say, so further additions do not overflow.
+fn sum(one: &PortStats, other: &PortStats) -> PortStats {
+    let (one, other) = (words(one), words(other));
+    of_words(std::array::from_fn(|i| one[i].saturating_add(other[i]).min(COUNT_MAX)))
 }
 
 /// A queue's state that its worker and the supervisor share.
@@ -105,29 +159,10 @@ impl Shared {
 impl Port {
     /// Counters of all processes of this port.
     fn stats(&self) -> PortStats {
-        let live = lock(&self.live);
-        let mut stats = live.before;
-        if let Some(channel) = &live.channel {
-            add_process(&mut stats, channel);
-        }
-        drop(live);
+        let mut stats = lock(&self.live).stats();
         self.queues.iter().for_each(|queue| stats += queue.counters.read());
         stats
     }
-}
-
-/// Adds what a process has counted, and the switch has not. No count gets larger than [`COUNT_MAX`], whatever a process says,
-/// so that further additions do not overflow.
-pub(crate) fn add_process(stats: &mut PortStats, channel: &Channel) {
-    let theirs = channel.stats();
-    let add = |count: &mut u64, more: u64| *count = count.saturating_add(more).min(COUNT_MAX);
-    add(&mut stats.rx_dropped, theirs.rx_dropped);
-    add(&mut stats.rx_errors, theirs.rx_errors);
-    add(&mut stats.tx_packets, theirs.tx_packets);
-    add(&mut stats.tx_bytes, theirs.tx_bytes);
-    add(&mut stats.tx_dropped, theirs.tx_dropped);
-    add(&mut stats.tx_too_long, theirs.tx_too_long);
-    add(&mut stats.tx_not_cut, theirs.tx_not_cut);
 }
 
 /// More than a port can count in a century.
@@ -222,8 +257,7 @@ impl Device for ProcessDevice {
     }
 
     fn link(&self) -> LinkState {
-        let up = lock(&self.port().live).channel.as_ref().is_some_and(Channel::is_up);
-        LinkState { up, speed_mbps: None }
+        LinkState { up: lock(&self.port().live).is_up(), speed_mbps: None }
     }
 
     fn stats(&self) -> PortStats {
@@ -250,27 +284,35 @@ struct ProcessQueue {
     /// The generation that `ends` belongs to.
     seen: u32,
     ends: Option<Ends>,
+    /// Ends of rings that the process has broken, until they are returned.
+    broken: Option<(Ends, Fault)>,
     buffers: Buffers,
 }
 
 impl ProcessQueue {
     fn new(running: Arc<Running>, index: usize) -> ProcessQueue {
         let buffers = Buffers::new(Arc::clone(&running.port.pool));
-        ProcessQueue { running, index, seen: 0, ends: None, buffers }
+        ProcessQueue { running, index, seen: 0, ends: None, broken: None, buffers }
     }
 
     fn shared(&self) -> &Shared {
         &self.running.port.queues[self.index]
     }
 
+    /// Whether there is something to exchange with the supervisor.
+    #[inline]
+    fn is_due(&self) -> bool {
+        self.shared().generation.load(Ordering::Acquire) != self.seen || self.broken.is_some()
+    }
+
     #[inline]
     fn renew(&mut self) {
-        if self.shared().generation.load(Ordering::Acquire) != self.seen {
+        if self.is_due() {
             self.change();
         }
     }
 
-    /// Takes new ends. If the supervisor has the lock, the next call does.
+    /// Takes new ends, and returns broken ones. If the supervisor has the lock, the next call does.
     #[cold]
     fn change(&mut self) {
         let shared = &self.running.port.queues[self.index];
@@ -279,9 +321,19 @@ impl ProcessQueue {
             Err(TryLockError::Poisoned(handover)) => handover.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        self.seen = shared.generation.load(Ordering::Acquire);
-        handover.old.extend(self.ends.take());
-        self.ends = handover.next.take();
+        let generation = shared.generation.load(Ordering::Acquire);
+        if let Some((ends, fault)) = self.broken.take() {
+            handover.old.push(ends);
+            // A process that has taken its place does not pay for it.
+            if generation == self.seen {
+                handover.fault = Some(fault);
+            }
+        }
+        if generation != self.seen {
+            self.seen = generation;
+            handover.old.extend(self.ends.take());
+            self.ends = handover.next.take();
+        }
         drop(handover);
         self.running.port.bell.ring();
     }
@@ -289,17 +341,8 @@ impl ProcessQueue {
     /// Stops using rings that the process has broken; the supervisor ends it.
     #[cold]
     fn fail(&mut self, fault: Fault) {
-        let Some(ends) = self.ends.take() else { return };
-        let shared = self.shared();
-        // The supervisor holds the lock for moves of a few words.
-        let mut handover = lock(&shared.handover);
-        // A process that has taken its place does not pay for it.
-        if shared.generation.load(Ordering::Acquire) == self.seen {
-            handover.fault = Some(fault);
-        }
-        handover.old.push(ends);
-        drop(handover);
-        self.running.port.bell.ring();
+        self.broken = self.ends.take().map(|ends| (ends, fault));
+        self.change();
     }
 }
 
@@ -358,11 +401,19 @@ impl Queue for ProcessQueue {
 
     fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
         self.renew();
+        if self.is_due() {
+            return Wake::Now;
+        }
         if let Some(ends) = &mut self.ends {
             match ends.inward.arm() {
                 Ok(true) => files.push(ends.watch.file()),
                 Ok(false) => return Wake::Now,
-                Err(fault) => self.fail(fault),
+                Err(fault) => {
+                    self.fail(fault);
+                    if self.is_due() {
+                        return Wake::Now;
+                    }
+                }
             }
         }
         files.push(self.shared().bell.file());

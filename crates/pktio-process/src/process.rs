@@ -7,6 +7,7 @@ use crate::channel::{Channel, seal};
 use crate::port::Ends;
 use crate::protocol::{Received, Start, ToProcess, ToSwitch, receive, send};
 use crate::sockets::SocketFile;
+use crate::words::Words;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -62,6 +63,18 @@ pub(crate) struct Process {
     pub ends: Vec<Ends>,
     /// The socket that it listens on.
     pub socket: Option<SocketFile>,
+    /// What it writes to stderr.
+    pub words: Words,
+}
+
+/// What is left of a process that was ended.
+pub(crate) struct Ended {
+    /// How it has ended; `None` if a peer holds it in the kernel.
+    pub status: Option<ExitStatus>,
+    /// The rest of what it has written to stderr.
+    pub words: Words,
+    /// The process, if it has not ended.
+    pub left: Option<Child>,
 }
 
 impl Process {
@@ -91,6 +104,7 @@ impl Process {
         let pairs = events.iter().zip(&worker_events).flat_map(|(process, worker)| [process.as_fd(), worker.as_fd()]);
         let files: Vec<BorrowedFd<'_>> = [memory.as_fd()].into_iter().chain(pairs).collect();
         send(&control, &ToProcess::Start(start.clone()), &files).map_err(fail("no message can be sent"))?;
+        let (words, stderr) = Words::new().map_err(fail("no pipe"))?;
         let launcher = launcher();
         let mut command = Command::new(&launcher.program);
         command
@@ -100,7 +114,8 @@ impl Process {
             // mimalloc reserves address space by the gigabyte.
             .env("MIMALLOC_ARENA_RESERVE", "65536")
             .stdin(Stdio::from(other))
-            .stdout(Stdio::null());
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(stderr));
         let mut child = command.spawn().map_err(fail("it cannot be started"))?;
         // The child is not reaped before `pidfd` is there, so the number is still its own.
         let pid = Pid::from_child(&child);
@@ -113,7 +128,7 @@ impl Process {
             }
         };
         let closer = closer.clone();
-        Ok(Process { child, pidfd, control, closer, memory, channel, events, ends, socket: None })
+        Ok(Process { child, pidfd, control, closer, memory, channel, events, ends, socket: None, words })
     }
 
     /// Forbids the process to take its memory away, and has it open its port.
@@ -143,13 +158,15 @@ impl Process {
         self.closer.is_behind()
     }
 
-    /// Waits until the process says something (if `listens`), ends, or `bell` rings. Returns whether it has ended.
+    /// Waits until the process says something (on the socket only if `listens`), ends, or `bell` rings. Returns whether it
+    /// has ended.
     pub(crate) fn wait(&self, bell: &OwnedFd, listens: bool, time: Duration) -> bool {
         let mut files = vec![PollFd::new(&self.pidfd, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
         if listens {
             files.push(PollFd::new(&self.control, PollFlags::IN));
         }
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+        files.extend(self.words.file().map(|file| PollFd::new(file, PollFlags::IN)));
         let _ = poll(&mut files, Some(&time));
         !files[0].revents().is_empty()
     }
@@ -170,8 +187,8 @@ impl Process {
     }
 
     /// Ends the process: asks it to close its port, within `grace`; kills it; and waits for its end, all together at most
-    /// for `patience`. If a peer holds it in the kernel, a thread waits on. Returns its status, if it has ended.
-    pub(crate) fn end(mut self, grace: Duration, patience: Duration) -> Option<ExitStatus> {
+    /// for `patience`. If a peer holds it in the kernel, it is left behind.
+    pub(crate) fn end(mut self, grace: Duration, patience: Duration) -> Ended {
         let start = Instant::now();
         let _ = shutdown(&self.control, Shutdown::Both);
         if !self.has_ended_by(start + grace) {
@@ -182,14 +199,48 @@ impl Process {
         if let Some(socket) = self.socket.take() {
             socket.remove();
         }
-        if self.has_ended_by(start + patience) {
-            return self.child.wait().ok();
+        let has_ended = self.has_ended_by(start + patience);
+        let Process { mut child, words, .. } = self;
+        if has_ended {
+            return Ended { status: child.wait().ok(), words, left: None };
         }
-        let Process { mut child, .. } = self;
-        let reap = move || _ = child.wait();
-        // If no thread can be started, it stays a zombie until the switch ends.
-        let _ = std::thread::Builder::new().name("reap".into()).spawn(reap);
-        None
+        Ended { status: None, words, left: Some(child) }
+    }
+}
+
+/// A port's processes that were killed and have not ended, since a peer holds them in the kernel. They have files and
+/// memory, so there are only so many. When the port is closed, a thread waits for them.
+#[derive(Default)]
+pub(crate) struct Left(Vec<Child>);
+
+impl Left {
+    /// While so many are left behind, no further one is started.
+    pub(crate) const MAX: usize = 2;
+
+    pub(crate) fn add(&mut self, child: Option<Child>) {
+        self.0.extend(child);
+    }
+
+    /// Reaps those that have ended.
+    pub(crate) fn reap(&mut self) {
+        self.0.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    }
+
+    /// Whether there must not be more.
+    pub(crate) fn is_full(&mut self) -> bool {
+        self.reap();
+        self.0.len() >= Left::MAX
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        let children = std::mem::take(&mut self.0);
+        if !children.is_empty() {
+            let reap = move || children.into_iter().for_each(|mut child| _ = child.wait());
+            // If no thread can be started, they stay zombies until the switch ends.
+            let _ = std::thread::Builder::new().name("reap".into()).spawn(reap);
+        }
     }
 }
 
@@ -200,5 +251,40 @@ pub(crate) fn describe(status: Option<ExitStatus>) -> String {
         Some((None, Some(code))) => format!("it ended with code {code}"),
         Some((None, None)) => "it ended".to_owned(),
         None => "its peer holds it up in the kernel, so it was left behind".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("600").spawn().expect("every Linux has it")
+    }
+
+    #[test]
+    fn processes_that_do_not_end_are_so_many_and_no_more_until_one_ends() {
+        let mut left = Left::default();
+        left.add(None);
+        for _ in 0..Left::MAX {
+            assert!(!left.is_full());
+            left.add(Some(sleeper()));
+        }
+        assert!(left.is_full());
+        left.0[0].kill().expect("it is ours");
+        let by = Instant::now() + Duration::from_secs(60);
+        while left.is_full() {
+            assert!(Instant::now() < by, "it has ended");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(left.0.len(), Left::MAX - 1, "the other one has not");
+        // Those that are left are waited for elsewhere, even after this.
+        let pid = left.0[0].id();
+        left.0[0].kill().expect("it is ours");
+        drop(left);
+        while std::path::Path::new(&format!("/proc/{pid}")).exists() {
+            assert!(Instant::now() < by, "it is reaped");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }

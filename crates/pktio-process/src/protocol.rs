@@ -6,15 +6,17 @@
 //!                              ◀───────  Mapped
 //!    seals the memory: Go      ───────▶   gives up its rights, opens the port
 //!                              ◀───────  Opened, or Failed and the end
-//!                              ◀───────  Admit + file, End, Log: at any time from then on
+//!                              ◀───────  Admit + file, End, Log: at any time, also before Opened
 //!    Answer                    ───────▶
 //! ```
 //!
 //! Messages are these types in postcard's encoding; both ends are the same executable, so there are no versions. The
-//! switch trusts no message of a process: files are closed elsewhere ([`PeerFile`]), and lengths and numbers are bounded.
+//! switch trusts no message of a process: files are closed elsewhere ([`PeerFile`]), lengths and numbers are bounded, text
+//! is cut and escaped ([`clean`]), and a message out of turn is the end of the process.
 //!
-//! Threads: any; nothing blocks. Tests: below; `tests/hostile.rs`.
+//! Threads: any; nothing blocks. Tests: below; `src/tests.rs`.
 
+use crate::log::clean;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -78,23 +80,24 @@ pub(crate) enum ToSwitch {
 /// Why a port cannot be opened.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Failure {
-    Socket { path: PathBuf, reason: String },
-    Device { device: String, reason: String },
+    Socket { reason: String },
+    Device { reason: String },
 }
 
 impl Failure {
-    pub(crate) fn of(spec: &str, error: pktio::Error) -> Failure {
+    pub(crate) fn of(error: pktio::Error) -> Failure {
         match error {
-            pktio::Error::Socket { path, reason } => Failure::Socket { path, reason },
-            pktio::Error::Device { device, reason } => Failure::Device { device, reason },
-            other => Failure::Device { device: spec.to_owned(), reason: other.to_string() },
+            pktio::Error::Socket { reason, .. } => Failure::Socket { reason },
+            pktio::Error::Device { reason, .. } => Failure::Device { reason },
+            other => Failure::Device { reason: other.to_string() },
         }
     }
 
-    pub(crate) fn into_error(self) -> pktio::Error {
+    /// The error in the switch. Which port and path it is about, the switch knows better.
+    pub(crate) fn into_error(self, start: &Start) -> pktio::Error {
         match self {
-            Failure::Socket { path, reason } => pktio::Error::Socket { path, reason },
-            Failure::Device { device, reason } => pktio::Error::Device { device, reason },
+            Failure::Socket { reason } => pktio::Error::Socket { path: start.path.clone(), reason: clean(&reason) },
+            Failure::Device { reason } => pktio::Error::Device { device: start.spec.clone(), reason: clean(&reason) },
         }
     }
 }
@@ -105,6 +108,8 @@ pub(crate) enum Refused {
     NoRoom { group: Option<String>, left: u64, bytes: u64, others: u64, former: u64, reserve: u64 },
     NotMemory,
     TooMany(usize),
+    BeyondFile { end: u64, file: u64 },
+    TooMuch(u64),
     Other(String),
 }
 
@@ -114,6 +119,8 @@ impl Refused {
             NotAdmitted::NoRoom(shortage) => shortage,
             NotAdmitted::NotMemory => return Refused::NotMemory,
             NotAdmitted::TooMany(most) => return Refused::TooMany(most),
+            NotAdmitted::BeyondFile { end, file } => return Refused::BeyondFile { end, file },
+            NotAdmitted::TooMuch(most) => return Refused::TooMuch(most),
             NotAdmitted::NoAnswer(error) => return Refused::Other(error.to_string()),
         };
         let Shortage { place, left, bytes, others, former, reserve } = shortage;
@@ -132,6 +139,8 @@ impl Refused {
             }
             Refused::NotMemory => NotAdmitted::NotMemory,
             Refused::TooMany(most) => NotAdmitted::TooMany(most),
+            Refused::BeyondFile { end, file } => NotAdmitted::BeyondFile { end, file },
+            Refused::TooMuch(most) => NotAdmitted::TooMuch(most),
             Refused::Other(reason) => NotAdmitted::NoAnswer(io::Error::other(reason)),
         }
     }

@@ -6,9 +6,11 @@
 //! Several memif servers may share a socket within one process. A port with a process of its own has its socket alone
 //! ([`Claim`]): with one process for all of them, a peer of one could hold up the others.
 //!
-//! Threads: any. Tests: `tests/isolated.rs`.
+//! Threads: any. Tests: below, `src/tests.rs`, `tests/isolated.rs`.
 
 use pktio::{DeviceSpec, Error};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -36,6 +38,22 @@ impl SocketFile {
             // If it fails, the next port there says why.
             let _ = std::fs::remove_file(&self.path);
         }
+    }
+}
+
+/// Removes a socket that nobody listens on: a process that has ended may have left it, or made it in place of its own.
+/// Anything else stays, and opening the port says so. Never blocks.
+pub(crate) fn make_room(path: &Path) {
+    let Some(file) = SocketFile::at(path) else { return };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (Ok(socket), Ok(address)) =
+        (socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None), SocketAddrUnix::new(path))
+    else {
+        return;
+    };
+    // A listener of another type, or with a full backlog, gives other errors.
+    if connect(&socket, &address) == Err(Errno::CONNREFUSED) {
+        file.remove();
     }
 }
 
@@ -79,5 +97,48 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         claims().remove(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{bind, listen};
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn room_is_made_where_nobody_listens_and_nowhere_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        make_room(&path);
+        drop(UnixListener::bind(&path).expect("nothing is there"));
+        assert!(path.exists());
+        make_room(&path);
+        assert!(!path.exists(), "nobody listens");
+        let listener = UnixListener::bind(&path).expect("nothing is there");
+        make_room(&path);
+        assert!(path.exists(), "somebody listens");
+        drop(listener);
+        make_room(&path);
+        // Of another type, as memif's, and with a backlog that is full.
+        let seqpacket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket");
+        bind(&seqpacket, &SocketAddrUnix::new(&path).expect("it is short")).expect("nothing is there");
+        listen(&seqpacket, 0).expect("it is bound");
+        make_room(&path);
+        assert!(path.exists(), "somebody listens");
+        drop(seqpacket);
+        make_room(&path);
+        let stream =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a socket");
+        bind(&stream, &SocketAddrUnix::new(&path).expect("it is short")).expect("nothing is there");
+        listen(&stream, 0).expect("it is bound");
+        let _first = std::os::unix::net::UnixStream::connect(&path).expect("it listens");
+        make_room(&path);
+        assert!(path.exists(), "somebody listens, and is busy");
+        std::fs::remove_file(&path).expect("it is there");
+        std::fs::write(&path, "").expect("the folder is ours");
+        make_room(&path);
+        assert!(path.exists(), "it is no socket");
     }
 }

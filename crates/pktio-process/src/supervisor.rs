@@ -7,17 +7,18 @@
 //!                           when it has ended, broken its rings, or said nonsense
 //! ```
 //!
-//! The thread waits for nobody but the process, and for its end at most [`CLOSE_MAX`]. If the process cannot be opened the
-//! first time, the port is not opened; later it is tried again. The delay doubles from a tenth of a second to ten seconds,
-//! and is short again after the process has lived for a minute.
+//! The thread waits for nobody but the process, and for its end at most [`CLOSE_MAX`]. One that a peer holds in the kernel
+//! is left behind; while two are, no further one is started. If the process cannot open the port the first time, the port
+//! is not opened; later it is tried again. The delay doubles from a tenth of a second to ten seconds, and is short again
+//! after the process has lived for a minute.
 //!
-//! Threads: this one; `port::Running`'s drop stops it. Tests: `tests/isolated.rs`.
+//! Threads: this one; `port::Running`'s drop stops it. Tests: `src/tests.rs`, `tests/isolated.rs`.
 
 use crate::log::Log;
-use crate::port::{CLOSE_MAX, Closed, Live, Port, Running, Shared, add_process, lock};
-use crate::process::{Process, describe};
-use crate::protocol::{Failure, Received, Refused, Start, ToProcess, ToSwitch};
-use crate::sockets::{Claim, SocketFile};
+use crate::port::{CLOSE_MAX, Closed, Live, Port, Running, Shared, lock};
+use crate::process::{Ended, Left, Process, describe};
+use crate::protocol::{Received, Refused, Start, ToProcess, ToSwitch};
+use crate::sockets::{Claim, SocketFile, make_room};
 use heartbeat::Heartbeat;
 use pktio::{Bell, Error, PoolRef, PortStats};
 use shared_memory::{Closer, Guest, Limit, NotAdmitted, Notifier};
@@ -48,6 +49,13 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// A round that takes longer is reported.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
+/// Maximum bytes on ordinary pages that a process may have mapped at a time. The port itself allows `memory=` for the
+/// regions of one peer; while a table of regions, or a dirty log, is replaced, the old one is still mapped. Regions are
+/// mapped in whole pages: a megabyte is more than that adds.
+fn mapped_bytes_max(memory_mb: u32) -> u64 {
+    2 * ((u64::from(memory_mb) << 20) + pktio_vhost::LOG_BYTES_MAX) + (1 << 20)
+}
+
 /// Starts a port's supervisor, and waits until its process has opened the port.
 ///
 /// # Errors
@@ -71,12 +79,13 @@ pub(crate) fn start(start: Start, listens: bool, claim: Option<Claim>, pool: Poo
     let supervisor = Supervisor {
         port: Arc::clone(&port),
         calls,
-        guest: Guest::new(&closer),
+        guest: Guest::new(mapped_bytes_max(start.memory_mb), &closer),
         closer,
         start,
         listens,
         log: Log::new(),
         messages: Limit::new(MESSAGES_PER_SECOND),
+        left: Left::default(),
         _claim: claim,
     };
     let closed = Arc::new(Closed::default());
@@ -120,6 +129,7 @@ struct Supervisor {
     listens: bool,
     log: Log,
     messages: Limit,
+    left: Left,
     _claim: Option<Claim>,
 }
 
@@ -129,6 +139,13 @@ impl Supervisor {
         let mut delay = DELAY_MIN;
         while !self.stops() {
             heart.beat();
+            if self.left.is_full() {
+                self.wait_for_the_left(heart);
+                continue;
+            }
+            if self.listens {
+                make_room(&self.start.path);
+            }
             let started = Instant::now();
             let reason = match Process::start(&self.start, &self.closer) {
                 Ok(process) => match self.serve(process, &mut opened, heart) {
@@ -167,6 +184,19 @@ impl Supervisor {
         }
     }
 
+    /// Waits until fewer processes are left behind, unless the port is closed: each has memory and files.
+    fn wait_for_the_left(&mut self, heart: &Heartbeat) {
+        let reason = format!(
+            "peers hold up {} of its processes in the kernel: the next one is started when one of these has ended",
+            Left::MAX
+        );
+        tracing::error!(port = self.port.name, "{reason}");
+        lock(&self.port.live).note = Some(reason);
+        while !self.stops() && self.left.is_full() {
+            self.rest(TEND_INTERVAL, heart);
+        }
+    }
+
     /// Serves a process until it is over. Returns why it is to be started again; `None` if it is not.
     fn serve(
         &mut self,
@@ -176,16 +206,15 @@ impl Supervisor {
     ) -> Option<String> {
         let over = self.attend(&mut process, opened, heart);
         // Without link and rings from now on, though the process may run a little longer.
-        let mut live = lock(&self.port.live);
-        let channel = live.channel.take();
-        drop(live);
+        let channel = lock(&self.port.live).stop();
         self.port.queues.iter().for_each(|queue| queue.hand_over(None));
         (0..self.port.queues.len()).for_each(|queue| self.calls.set(queue, None));
-        let channel_after = process.channel.clone();
         let grace = if matches!(over, Over::Stopped) { GRACE } else { Duration::ZERO };
-        let status = process.end(grace, PATIENCE);
-        if channel.is_some() {
-            add_process(&mut lock(&self.port.live).before, &channel_after);
+        let Ended { status, words, left } = process.end(grace, PATIENCE);
+        words.finish(|text| self.log.last_words(&self.port.name, text));
+        self.left.add(left);
+        if let Some(channel) = channel {
+            lock(&self.port.live).end(&channel);
         }
         self.guest.end_all();
         let _ = self.tend();
@@ -221,7 +250,7 @@ impl Supervisor {
         heart: &Heartbeat,
     ) -> Over {
         let by = Instant::now() + OPEN_MAX;
-        let mut is_open = false;
+        let (mut is_mapped, mut is_open) = (false, false);
         let mut beats = (process.channel.beats(), Instant::now());
         loop {
             if self.stops() {
@@ -230,6 +259,7 @@ impl Supervisor {
             if let Some(what) = self.tend() {
                 return Over::Wrong(what);
             }
+            self.left.reap();
             if !is_open && Instant::now() > by {
                 return Over::Wrong(format!("it has not opened the port within {OPEN_MAX:?}"));
             }
@@ -245,6 +275,7 @@ impl Supervisor {
             let has_ended = process.wait(&self.port.bell.file(), pause.is_zero(), time);
             heart.beat();
             self.port.bell.silence();
+            process.words.read(|text| self.log.last_words(&self.port.name, text));
             // What it has said before its end is heard first.
             while self.messages.pause().is_zero() && !self.stops() {
                 let (message, files) = match process.hear() {
@@ -256,12 +287,13 @@ impl Supervisor {
                 };
                 self.messages.take();
                 match message {
-                    ToSwitch::Mapped => {
+                    ToSwitch::Mapped if !is_mapped => {
+                        is_mapped = true;
                         if let Err(reason) = process.go() {
                             return Over::Wrong(reason);
                         }
                     }
-                    ToSwitch::Opened if !is_open => {
+                    ToSwitch::Opened if is_mapped && !is_open => {
                         is_open = true;
                         self.attach(process);
                         if let Some(opened) = opened.take() {
@@ -270,7 +302,7 @@ impl Supervisor {
                             tracing::info!(port = self.port.name, "its process runs again");
                         }
                     }
-                    ToSwitch::Failed(failure) => return Over::Failed(Failure::into_error(failure)),
+                    ToSwitch::Failed(failure) if !is_open => return Over::Failed(failure.into_error(&self.start)),
                     ToSwitch::Admit { offset, bytes } => {
                         let admitted = match files.first() {
                             Some(file) => self.guest.admit(file, offset, bytes),
@@ -282,7 +314,9 @@ impl Supervisor {
                     }
                     ToSwitch::End(number) => self.guest.end(number),
                     ToSwitch::Log(line) => self.log.line(&self.port.name, &line),
-                    ToSwitch::Opened => return Over::Wrong("it has sent a message out of turn".to_owned()),
+                    ToSwitch::Mapped | ToSwitch::Opened | ToSwitch::Failed(_) => {
+                        return Over::Wrong("it has sent a message out of turn".to_owned());
+                    }
                 }
                 drop(files);
                 if process.is_behind() {
@@ -300,10 +334,7 @@ impl Supervisor {
         for (queue, event) in process.events.iter().enumerate() {
             self.calls.set(queue, Some(Arc::clone(event)));
         }
-        let mut live = lock(&self.port.live);
-        live.channel = Some(process.channel.clone());
-        live.note = None;
-        drop(live);
+        lock(&self.port.live).begin(process.channel.clone());
         for (queue, ends) in self.port.queues.iter().zip(std::mem::take(&mut process.ends)) {
             queue.hand_over(Some(ends));
         }
@@ -323,7 +354,7 @@ impl Supervisor {
             }
         }
         if lost != PortStats::default() {
-            lock(&self.port.live).before += lost;
+            lock(&self.port.live).add(lost);
         }
         wrong.map(|fault| format!("it has broken a ring that it shares with the switch: {fault}"))
     }

@@ -67,3 +67,4 @@ mod split;
 mod terms;
 
 pub use device::{Options, QUEUES_MAX, open};
+pub use memory::LOG_BYTES_MAX;

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 const LOG_PAGE: u64 = 4096;
 
 /// Maximum length of the dirty log: one bit for each page of 2 TB of guest addresses.
-const LOG_BYTES_MAX: u64 = 64 << 20;
+pub const LOG_BYTES_MAX: u64 = 64 << 20;
 
 /// Limits on the memory that a port's front ends may have mapped.
 #[derive(Clone, Debug)]

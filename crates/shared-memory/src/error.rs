@@ -44,6 +44,8 @@ impl From<NotAdmitted> for MapError {
             NotAdmitted::NoRoom(shortage) => MapError::NoRoom(shortage),
             NotAdmitted::NotMemory => MapError::NotMemory,
             NotAdmitted::TooMany(most) => MapError::Quota { most },
+            NotAdmitted::BeyondFile { end, file } => MapError::BeyondFile { end, file },
+            reason @ NotAdmitted::TooMuch(_) => MapError::System(std::io::Error::other(reason)),
             NotAdmitted::NoAnswer(error) => MapError::System(error),
         }
     }

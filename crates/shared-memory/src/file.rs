@@ -31,6 +31,11 @@ pub(crate) fn holes(file: BorrowedFd<'_>) -> u64 {
     about(file).map_or(u64::MAX, holes)
 }
 
+/// Size of a file in bytes; 0 if the kernel does not tell.
+pub(crate) fn size(file: BorrowedFd<'_>) -> u64 {
+    about(file).map_or(0, |about| u64::try_from(about.st_size).unwrap_or(0))
+}
+
 /// Allocated bytes. `st_blocks` counts units of 512 bytes, whatever the file system's block size.
 fn allocated(about: &libc::stat) -> u64 {
     u64::try_from(about.st_blocks).unwrap_or(0).saturating_mul(512)

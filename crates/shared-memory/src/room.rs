@@ -60,6 +60,17 @@ pub enum NotAdmitted {
     /// There are as many regions as this number already.
     #[error("{0} regions are mapped already")]
     TooMany(usize),
+    /// It ends behind the end of its file.
+    #[error("it ends at byte {end} of a file of {file} bytes")]
+    BeyondFile {
+        /// End of the region: an offset in the file, in bytes.
+        end: u64,
+        /// Length of the file in bytes, in whole pages.
+        file: u64,
+    },
+    /// With it, more than this number of bytes would be mapped for one port.
+    #[error("more than {} MB would be mapped for its port", .0 >> 20)]
+    TooMuch(u64),
     /// Another process decides, and does not answer.
     #[error("{0}")]
     NoAnswer(io::Error),

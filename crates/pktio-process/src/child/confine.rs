@@ -9,15 +9,17 @@
 //! | private memory, core dumps | `RLIMIT_DATA`, `RLIMIT_CORE` 0 |
 //! | descriptors of the switch | all but the socket, the memory and the eventfds are closed on exec or by the caller |
 //!
-//! Each measure applies where the system supports it. A process that a peer takes over can still use processor time, and
-//! memory of the control group that it shares with the switch; `MemoryMax=` limits both together.
+//! Each measure applies where the system supports it; that Landlock is not enforced is a warning in the log. What is left
+//! to somebody who takes the process over: the switch's user, so Unix sockets of the switch, signals to processes of this
+//! user, and new processes, since there is no seccomp filter; processor time; and memory of the control group that it shares
+//! with the switch, where `MemoryMax=` limits both together.
 //!
 //! Tests: `tests/isolated.rs`.
 
 use crate::protocol::Start;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
-    path_beneath_rules,
+    RulesetStatus, path_beneath_rules,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
@@ -31,7 +33,28 @@ pub(super) fn enter(start: &Start) {
     // All of this is a second line of defence: what the system lacks is no reason to refuse.
     let _ = set_no_new_privs(true);
     let folder = start.path.parent().unwrap_or(Path::new("/"));
-    let _ = leave_files(folder);
+    let port = start.spec.as_str();
+    match leave_files(folder) {
+        Ok(RulesetStatus::FullyEnforced) => {}
+        Ok(RulesetStatus::PartiallyEnforced) => {
+            tracing::debug!(
+                port,
+                "this kernel enforces a part of the Landlock rules for its process: TCP needs Linux 6.7"
+            );
+        }
+        Ok(RulesetStatus::NotEnforced) => {
+            tracing::warn!(
+                port,
+                "Landlock is not available, so its process may open the files of the switch's user, and use TCP"
+            );
+        }
+        Err(error) => {
+            tracing::warn!(
+                port,
+                "Landlock fails ({error}), so its process may open the files of the switch's user, and use TCP"
+            );
+        }
+    }
     let kept = CapabilitySet::DAC_OVERRIDE;
     let kept = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |own| own.permitted & kept);
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
@@ -41,14 +64,14 @@ pub(super) fn enter(start: &Start) {
     }
 }
 
-fn leave_files(folder: &Path) -> Result<(), RulesetError> {
+fn leave_files(folder: &Path) -> Result<RulesetStatus, RulesetError> {
     let abi = ABI::V5;
-    Ruleset::default()
+    let status = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(abi))?
         .handle_access(AccessNet::from_all(abi))?
         .create()?
         .add_rules(path_beneath_rules([folder], AccessFs::MakeSock | AccessFs::RemoveFile))?
         .restrict_self()?;
-    Ok(())
+    Ok(status.ruleset)
 }

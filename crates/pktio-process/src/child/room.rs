@@ -3,12 +3,13 @@
 //! Threads: a port's own threads ask, one at a time, and wait for the main thread, which hears the answers.
 
 use crate::protocol::{Control, Refused, ToSwitch, send};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use shared_memory::{Landlord, NotAdmitted};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the switch may take for an answer; usually a millisecond.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -59,7 +60,18 @@ impl Landlord for Asking {
     }
 
     fn end(&self, number: u64) {
-        // If the switch is gone, nothing is counted any more.
-        let _ = send(&*self.control, &ToSwitch::End(number), &[]);
+        let by = Instant::now() + ANSWER_MAX;
+        while let Err(error) = send(&*self.control, &ToSwitch::End(number), &[]) {
+            if error.kind() != io::ErrorKind::WouldBlock {
+                // If the switch is gone, nothing is counted any more.
+                return;
+            }
+            // A region of which the switch does not hear that it has ended would count until this process ends.
+            if Instant::now() > by {
+                std::process::abort();
+            }
+            let pause = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+            let _ = poll(&mut [PollFd::new(&self.control, PollFlags::OUT)], Some(&pause));
+        }
     }
 }

@@ -90,13 +90,13 @@ proptest! {
         heads in proptest::collection::vec(hostile(), 1..8),
     ) {
         let mut rig = rig();
+        let all = rig.pool.available();
         for (at, word) in &writes {
             // Mostly at the start, where the consumer reads.
             rig.store(RECORDS_AT + 8 * (at % if at % 2 == 0 { 64 } else { RING_BYTES / 8 }), *word);
         }
         for head in heads {
             rig.store(HEAD_AT, head);
-            let before = rig.pool.available();
             match rig.take(usize::MAX) {
                 Ok(frames) => {
                     prop_assert!(frames.len() <= FRAMES_MAX);
@@ -109,8 +109,12 @@ proptest! {
                 // The switch uses this ring no more.
                 Err(_) => break,
             }
-            prop_assert!(rig.pool.available() + FRAMES_MAX >= before, "no buffer is lost");
+            prop_assert_eq!(rig.pool.available() + rig.buffers.spare.len(), all, "no buffer is lost");
         }
+        // Also after a fault.
+        let Rig { pool, buffers, .. } = rig;
+        drop(buffers);
+        prop_assert_eq!(pool.available(), all, "no buffer is lost");
     }
 
     /// Whatever position a hostile consumer writes, the producer writes within the ring, and no more than it holds.

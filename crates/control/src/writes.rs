@@ -239,6 +239,9 @@ impl Control {
                  which stops all packets"
             )));
         }
+        if is_atomic(request) {
+            device.look_for_idle();
+        }
         let atomic = if is_atomic(request) {
             let stopped =
                 |why| Error::unavailable(format!("nothing was changed, the packets could not be stopped: {why}"));

@@ -139,9 +139,22 @@ pub(crate) struct Device {
     pub(crate) keeper: Option<Keeper>,
     /// For each batch that is being written, the objects that others may not use meanwhile.
     pub(crate) batches: Vec<Weak<Objects>>,
+    /// The time of a tick that has not looked for idle entries, because a batch that may be rolled back was being written.
+    pub(crate) idle_due_ns: Option<u64>,
+    /// Idle entries that the next tick reports.
+    pub(crate) idle: Vec<TableEntry>,
 }
 
 impl Device {
+    /// Looks for idle entries if the last tick has not. Called before a batch that may be rolled back: else such batches,
+    /// one after the other, would prevent that idle entries are reported.
+    pub(crate) fn look_for_idle(&mut self) {
+        if let (Some(now_ns), true, Some(running)) = (self.idle_due_ns.take(), self.idle.is_empty(), &mut self.running)
+        {
+            self.idle = running.idle_entries(now_ns, self.roles.primaries().count());
+        }
+    }
+
     /// The config that reads and writes apply to: the saved one if there is one, else the running one.
     pub(crate) fn current(&mut self) -> Result<&mut Forwarding> {
         if let (None, None, Some(what)) = (&self.running, &self.saved, self.target.other_owner()) {
@@ -175,7 +188,8 @@ impl Control {
     /// Adds a device that has no program yet.
     pub fn add_device(&mut self, device_id: u64, target: Arc<dyn Target>) {
         let (roles, batches) = (Roles::default(), Vec::new());
-        let device = Device { target, roles, running: None, saved: None, keeper: None, batches };
+        let (idle_due_ns, idle) = (None, Vec::new());
+        let device = Device { target, roles, running: None, saved: None, keeper: None, batches, idle_due_ns, idle };
         self.devices.insert(device_id, device);
     }
 
@@ -517,6 +531,7 @@ impl Device {
         }
         forwarding.timers = IdleTimers::of(&forwarding, self.running.as_ref().map(|old| &old.timers));
         self.running = Some(forwarding);
+        self.idle.clear();
         self.saved = None;
         Ok(report)
     }
@@ -534,6 +549,7 @@ impl Device {
         }
         forwarding.timers = IdleTimers::of(&forwarding, None);
         self.running = Some(forwarding);
+        self.idle.clear();
         self.saved = None;
         Ok(())
     }
@@ -570,10 +586,11 @@ impl Control {
         let lists: Vec<Arc<DigestList>> = lists.into_iter().map(Arc::new).collect();
         // Entries of a batch that may be rolled back are not reported before it is finished.
         let may_be_undone = device.batches.iter().filter_map(Weak::upgrade).any(|objects| *objects == Objects::All);
-        let idle = match may_be_undone {
-            false => forwarding.idle_entries(now_ns, device.roles.primaries().count()),
-            true => Vec::new(),
-        };
+        let mut idle = std::mem::take(&mut device.idle);
+        device.idle_due_ns = may_be_undone.then_some(now_ns);
+        if !may_be_undone && idle.is_empty() {
+            idle = forwarding.idle_entries(now_ns, device.roles.primaries().count());
+        }
         let idle = Arc::new(idle);
         let tables: BTreeSet<u32> = idle.iter().map(|entry| entry.table_id).collect();
         let mut by_tables = BTreeMap::from([(tables.clone(), Arc::clone(&idle))]);

@@ -19,7 +19,7 @@
 //! Tests: `tests/p4runtime/batches.rs`; `crates/grpc/src/handle/tests.rs`.
 
 use crate::control::{Control, Device, UPDATES_MAX};
-use crate::entity::{Atomicity, Update, WriteRequest};
+use crate::entity::{Atomicity, Entity, Update, WriteRequest};
 use crate::error::{Error, Result};
 use crate::forwarding::{Forwarding, InPhase};
 use crate::journal::{Batch, Change, Image, Slot, Ticket, Undo};
@@ -33,6 +33,11 @@ use std::sync::{Arc, Weak};
 /// Limit on the updates of a batch during which packets are stopped, those of other devices too. Chosen: some
 /// milliseconds, at most some 20.
 pub const HELD_UPDATES_MAX: usize = 1024;
+
+/// Limit on the cells that such a batch writes by updates without an index. Chosen: some 20 ms, if a cell takes 300 ns.
+/// That is an assumption, not measured: its value is read, so that it can be written back, is stored, and may be written
+/// back.
+pub const HELD_CELLS_MAX: u64 = 1 << 16;
 
 /// A batch that is being written.
 pub struct Writing {
@@ -118,6 +123,18 @@ impl Device {
             true => Err(Error::unavailable("a batch of updates is being written to the device: try again")),
         }
     }
+}
+
+/// The cells that an update writes because it has no index; 0 for all other updates.
+fn all_cells(schema: &Schema, update: &Update) -> u64 {
+    let (id, index) = match &update.entity {
+        Some(Entity::Counter(entry)) => (entry.counter_id, entry.index),
+        Some(Entity::Meter(entry)) => (entry.meter_id, entry.index),
+        Some(Entity::Register(entry)) => (entry.register_id, entry.index),
+        _ => return 0,
+    };
+    let array = schema.arrays.get(&id).filter(|_| index.is_none());
+    array.map_or(0, |array| array.size)
 }
 
 /// The objects that others may not use while a request is being written.
@@ -213,6 +230,17 @@ impl Control {
                 "{} updates in one request with DATAPLANE_ATOMIC, which stops all packets; the limit is {HELD_UPDATES_MAX}",
                 request.updates.len()
             )));
+        }
+        let schema = &device.current()?.schema;
+        let cells = request.updates.iter().fold(0u64, |sum, update| sum.saturating_add(all_cells(schema, update)));
+        if stops_packets(request) && cells > HELD_CELLS_MAX {
+            return Err(Error::exhausted(format!(
+                "the updates without an index write more than {HELD_CELLS_MAX} cells, the limit with DATAPLANE_ATOMIC, \
+                 which stops all packets"
+            )));
+        }
+        if is_atomic(request) {
+            device.look_for_idle();
         }
         let atomic = if is_atomic(request) {
             let stopped =

@@ -4,13 +4,19 @@
 //! Events are queued while it is held, which preserves their order.
 //!
 //! **Turns.** Whoever sends a large batch of updates must not make all others wait for it, so it is written in turns of
-//! [`TURN_MAX`], between which the lock is free ([`Handle::write`], [`control::writes`]). Each device has two further
-//! locks ([`DeviceTurns`]). `requests` is held by each request about the device's state; by a large batch during its
-//! turns, by one of which all or nothing takes effect until it is finished. `batches` is held by a large batch until it
-//! is finished, and by requests about the same objects, which wait for it. Writes of one role, and all reads, wait for
+//! [`TURN_MAX`], between which the lock is free ([`Handle::write`], [`control::writes`]). Each device has further locks
+//! ([`DeviceTurns`]). `requests` is held by each request about the device's state; by a large batch during its turns, by
+//! one of which all or nothing takes effect until it is finished. `batches` and `running` are held by a large batch until
+//! it is finished, and by requests about the same objects, which wait for it. Requests about the whole device, those that
+//! change who is primary or which program runs among them, take `running` alone. Only the holder of `batches` waits for
+//! it, so such a request waits for one batch, however many are queued. Writes of one role, and all reads, wait for
 //! `requests` one at a time (`lines`). So a small request about other objects waits for one turn of each other role,
 //! however much these send at a time, and one to another device for one turn of the whole device. The order of locks is
-//! `batches`, `lines`, `requests`, control plane; all are fair.
+//! `batches`, `running`, `lines`, `requests`, control plane; all are fair.
+//!
+//! Requests over gRPC wait for `batches`, `running` and `lines` without a thread, because the threads of the runtime are
+//! limited, and those that wait for one device must not take them from others.
+//!
 //! A batch that stops packets is one turn, since others could need the workers, and since packets of all devices wait for
 //! it; it is short.
 //!
@@ -37,12 +43,13 @@ use control::schema::Schema;
 use control::writes::{self, Written};
 use control::{Control, Error};
 use messages::convert;
-use parking_lot::{FairMutex, FairMutexGuard};
+use parking_lot::FairMutex;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::OwnedMutexGuard;
 use tonic::Code;
 
 /// Limit on the programs that wait while another one is compiled. Each has its text in memory, and occupies a blocking
@@ -63,32 +70,81 @@ const LARGE: usize = 64;
 /// Lines in which requests wait for a device, chosen: roles seldom share one. The first is that of reads.
 const LINES: usize = 64;
 
+/// A fair lock that both threads and tasks wait for.
+type Gate = Arc<tokio::sync::Mutex<()>>;
+
 /// The locks of a device.
+#[derive(Debug)]
 struct DeviceTurns {
-    batches: FairMutex<()>,
+    batches: Gate,
+    running: Gate,
+    lines: [Gate; LINES],
     requests: FairMutex<()>,
-    lines: [FairMutex<()>; LINES],
 }
 
-/// The right to use a device's state.
-struct Turn<'a> {
-    _requests: FairMutexGuard<'a, ()>,
-    _line: Option<FairMutexGuard<'a, ()>>,
+/// What a request waits for before `requests`.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    batches: bool,
+    running: bool,
+    line: Option<usize>,
+}
+
+/// What a request waited for, released in this order.
+struct Places {
+    line: Option<OwnedMutexGuard<()>>,
+    running: Option<OwnedMutexGuard<()>>,
+    _batches: Option<OwnedMutexGuard<()>>,
+}
+
+impl Waits {
+    /// Those of a request about the whole device.
+    const DEVICE: Waits = Waits { batches: false, running: true, line: None };
+
+    /// As before, and for the batches that the request must wait for.
+    fn with_batches(self) -> Waits {
+        Waits { batches: true, running: true, ..self }
+    }
 }
 
 impl Default for DeviceTurns {
     fn default() -> Self {
-        let lock = || FairMutex::new(());
-        DeviceTurns { batches: lock(), requests: lock(), lines: std::array::from_fn(|_| lock()) }
+        let gate = Gate::default;
+        let lines = std::array::from_fn(|_| gate());
+        DeviceTurns { batches: gate(), running: gate(), lines, requests: FairMutex::new(()) }
     }
 }
 
 impl DeviceTurns {
-    /// Waits in a line, if in any.
-    fn enter(&self, line: Option<usize>) -> Turn<'_> {
-        let _line = line.map(|line| self.lines[line].lock());
-        Turn { _requests: self.requests.lock(), _line }
+    /// The locks that a request waits for, in their order.
+    fn gates(&self, waits: Waits) -> [Option<Gate>; 3] {
+        let batches = waits.batches.then(|| Arc::clone(&self.batches));
+        let running = waits.running.then(|| Arc::clone(&self.running));
+        [batches, running, waits.line.map(|line| Arc::clone(&self.lines[line]))]
     }
+
+    /// Waits as a thread; not for threads that run tasks.
+    fn wait(&self, waits: Waits) -> Places {
+        let [_batches, running, line] = self.gates(waits).map(|gate| gate.map(tokio::sync::Mutex::blocking_lock_owned));
+        Places { line, running, _batches }
+    }
+
+    /// Waits as a task.
+    async fn wait_as_task(&self, waits: Waits) -> Places {
+        let mut places = [None, None, None];
+        for (place, gate) in places.iter_mut().zip(self.gates(waits)) {
+            if let Some(gate) = gate {
+                *place = Some(gate.lock_owned().await);
+            }
+        }
+        let [_batches, running, line] = places;
+        Places { line, running, _batches }
+    }
+}
+
+/// Runs what waits for locks on a blocking thread.
+async fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Result<R, Error> {
+    tokio::task::spawn_blocking(f).await.map_err(|_| Error::internal("the request's task failed"))
 }
 
 /// The control plane and its clients' queues.
@@ -134,39 +190,73 @@ impl Handle {
 
     /// Runs `f` on the control plane, holding its lock, when no batch of updates is being written to the device.
     pub fn with_device<R>(&self, device_id: u64, f: impl FnOnce(&mut Control) -> R) -> R {
-        self.settled(device_id, None, |_| Objects::All, f)
+        let turns = self.turns(device_id);
+        let _places = turns.wait(Waits::DEVICE);
+        let _request = turns.requests.lock();
+        self.with(f)
     }
 
-    /// As [`Handle::with_device`], for a read of these objects: when no batch is being written that it must wait for.
-    pub(crate) fn with_objects<R>(
-        &self,
+    /// As [`Handle::with_device`], for a task.
+    pub(crate) async fn on_device<R: Send + 'static>(
+        self: &Arc<Self>,
         device_id: u64,
-        objects: impl Fn(&Schema) -> Objects,
-        f: impl FnOnce(&mut Control) -> R,
-    ) -> R {
-        self.settled(device_id, Some(0), objects, f)
+        f: impl FnOnce(&Handle, &mut Control) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        let turns = self.turns_for_task(device_id).await?;
+        let places = turns.wait_as_task(Waits::DEVICE).await;
+        let handle = Arc::clone(self);
+        blocking(move || {
+            let _places = places;
+            let _request = turns.requests.lock();
+            handle.with(|control| f(&handle, control))
+        })
+        .await
     }
 
-    fn settled<R>(
-        &self,
+    /// Runs `f` on the control plane, for a task that reads these objects: when no batch is being written that it must
+    /// wait for. `then` gets the result without a lock.
+    pub(crate) async fn read_objects<R: Send + 'static, S: Send + 'static>(
+        self: &Arc<Self>,
         device_id: u64,
-        line: Option<usize>,
-        objects: impl Fn(&Schema) -> Objects,
-        f: impl FnOnce(&mut Control) -> R,
-    ) -> R {
-        let (turns, mut f, mut batch) = (self.turns(device_id), Some(f), None);
+        objects: impl Fn(&Schema) -> Objects + Send + Clone + 'static,
+        f: impl FnOnce(&mut Control) -> R + Send + 'static,
+        then: impl FnOnce(&Handle, R) -> S + Send + 'static,
+    ) -> Result<S, Error> {
+        let turns = self.turns_for_task(device_id).await?;
+        let mut waits = Waits { batches: false, running: false, line: Some(0) };
+        let mut todo = (f, then);
         loop {
-            let request = turns.enter(line);
-            let done = self.with(|control| match batch.is_none() && control.is_busy(device_id, &objects) {
-                true => None,
-                false => f.take().map(|f| f(control)),
-            });
-            if let Some(done) = done {
-                return done;
+            let places = turns.wait_as_task(waits).await;
+            let (handle, turns, objects) = (Arc::clone(self), Arc::clone(&turns), objects.clone());
+            let attempt = move || {
+                let request = turns.requests.lock();
+                let (f, then) = todo;
+                let done =
+                    handle.with(|control| match places.running.is_none() && control.is_busy(device_id, objects) {
+                        true => Err(f),
+                        false => Ok(f(control)),
+                    });
+                drop((request, places));
+                match done {
+                    Ok(done) => Ok(then(&handle, done)),
+                    Err(f) => Err((f, then)),
+                }
+            };
+            match blocking(attempt).await? {
+                Ok(done) => return Ok(done),
+                Err(again) => todo = again,
             }
-            drop(request);
-            batch = Some(turns.batches.lock());
+            waits = waits.with_batches();
         }
+    }
+
+    /// As [`Handle::turns`], for a task.
+    async fn turns_for_task(self: &Arc<Self>, device_id: u64) -> Result<Arc<DeviceTurns>, Error> {
+        if let Some(turns) = lock(&self.turns).get(&device_id) {
+            return Ok(Arc::clone(turns));
+        }
+        let handle = Arc::clone(self);
+        blocking(move || handle.turns(device_id)).await
     }
 
     /// The locks of a device. Those of a device that does not exist are not kept.
@@ -195,40 +285,84 @@ impl Handle {
         request: &Arc<WriteRequest>,
         turn: &mut dyn FnMut() -> Duration,
     ) -> Result<Written, Error> {
-        let mut turn = || if writes::stops_packets(request) { Duration::MAX } else { turn() };
         let turns = self.turns(request.device_id);
-        let is_large = request.updates.len() > LARGE;
-        let line = Some(1 + self.names.hash_one(&request.role) as usize % (LINES - 1));
-        let mut batch = is_large.then(|| turns.batches.lock());
-        let (begun, mut requests) = loop {
-            let requests = turns.enter(line);
-            let begun = self.with(|control| {
-                let objects = |schema: &Schema| writes::objects(schema, request);
-                if batch.is_none() && control.is_busy(request.device_id, objects) {
-                    return None;
-                }
-                Some(control.begin_write(request).map(|mut writing| {
-                    let done = control.write_on(request, &mut writing, &mut ends_after(turn()));
-                    (writing, done)
-                }))
-            });
-            match begun {
-                Some(begun) => break (begun?, Some(requests)),
-                None => drop(requests),
+        let mut waits = self.waits_of_write(request);
+        loop {
+            let places = turns.wait(waits);
+            if let Some(done) = self.try_write(request, &turns, places, waits, turn) {
+                return done;
             }
-            batch = Some(turns.batches.lock());
+            waits = waits.with_batches();
+        }
+    }
+
+    /// As [`Handle::write`], for a task. `then` gets what became of the batch without a lock.
+    pub(crate) async fn write_as_task<R: Send + 'static>(
+        self: &Arc<Self>,
+        request: Arc<WriteRequest>,
+        then: impl FnOnce(&Handle, Written) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        let turns = self.turns_for_task(request.device_id).await?;
+        let mut waits = self.waits_of_write(&request);
+        let mut todo = then;
+        loop {
+            let places = turns.wait_as_task(waits).await;
+            let (handle, turns, request) = (Arc::clone(self), Arc::clone(&turns), Arc::clone(&request));
+            let attempt = move || match handle.try_write(&request, &turns, places, waits, &mut || TURN_MAX) {
+                Some(Ok(written)) => Ok(Ok(todo(&handle, written))),
+                Some(Err(error)) => Ok(Err(error)),
+                None => Err(todo),
+            };
+            match blocking(attempt).await? {
+                Ok(done) => return done,
+                Err(again) => todo = again,
+            }
+            waits = waits.with_batches();
+        }
+    }
+
+    fn waits_of_write(&self, request: &WriteRequest) -> Waits {
+        let is_large = request.updates.len() > LARGE;
+        let line = 1 + self.names.hash_one(&request.role) as usize % (LINES - 1);
+        Waits { batches: is_large, running: is_large, line: Some(line) }
+    }
+
+    /// Writes a batch that has waited; `None` if it must wait for other batches first.
+    fn try_write(
+        &self,
+        request: &Arc<WriteRequest>,
+        turns: &DeviceTurns,
+        mut places: Places,
+        waits: Waits,
+        turn: &mut dyn FnMut() -> Duration,
+    ) -> Option<Result<Written, Error>> {
+        let mut turn = || if writes::stops_packets(request) { Duration::MAX } else { turn() };
+        let mut requests = Some((turns.requests.lock(), places.line.take()));
+        let begun = self.with(|control| {
+            let objects = |schema: &Schema| writes::objects(schema, request);
+            if !waits.running && control.is_busy(request.device_id, objects) {
+                return None;
+            }
+            Some(control.begin_write(request).map(|mut writing| {
+                let done = control.write_on(request, &mut writing, &mut ends_after(turn()));
+                (writing, done)
+            }))
+        });
+        let (mut writing, mut done) = match begun? {
+            Ok(begun) => begun,
+            Err(error) => return Some(Err(error)),
         };
-        let (mut writing, mut done) = begun;
         while !done {
-            if is_large && !writes::is_atomic(request) {
+            if request.updates.len() > LARGE && !writes::is_atomic(request) {
                 // Those that wait are next.
                 drop(requests.take());
-                requests = Some(turns.enter(line));
+                let line = turns.wait(Waits { batches: false, running: false, ..waits }).line;
+                requests = Some((turns.requests.lock(), line));
             }
             done = self.with(|control| control.write_on(request, &mut writing, &mut ends_after(turn())));
         }
-        drop((requests, batch));
-        Ok(writing.finish())
+        drop((requests, places));
+        Some(Ok(writing.finish()))
     }
 
     /// Compiles and builds programs, one at a time. It must be called without the control plane's lock.
@@ -319,13 +453,8 @@ impl Handle {
         self.with(|control| self.deliver_all(f(control), control));
     }
 
-    /// As [`Handle::run`], when no batch of updates is being written to the device.
-    pub(crate) fn run_on_device(&self, device_id: u64, f: impl FnOnce(&mut Control) -> Events) {
-        self.with_device(device_id, |control| self.deliver_all(f(control), control));
-    }
-
-    /// Queues events and those that follow.
-    fn deliver_all(&self, mut events: Events, control: &mut Control) {
+    /// Queues events and those that follow, before the lock is released.
+    pub(crate) fn deliver_all(&self, mut events: Events, control: &mut Control) {
         // Closing a stream disconnects its client, which causes notifications for others.
         while !events.is_empty() {
             events = self.deliver(events).into_iter().flat_map(|gone| control.disconnect(gone)).collect();

@@ -28,6 +28,7 @@ use control::arbitration::{ArbitrationUpdate, ClientId};
 use control::control::{ConfigAction, SetConfigRequest, StreamEvent, StreamRequest};
 use control::entity::{Entity, WriteRequest};
 use control::forwarding::ForwardingConfig;
+use control::journal::{Journal, Ticket};
 use control::objects::Objects;
 use control::schema::Schema;
 use control::writes::Written;
@@ -76,39 +77,35 @@ impl Service {
         queries: Arc<Vec<Option<Entity>>>,
         f: impl FnOnce(&mut Control) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Status> {
-        let handle = Arc::clone(&self.handle);
-        let done = tokio::task::spawn_blocking(move || {
-            let objects = |schema: &Schema| Objects::of(schema, queries.iter().map(Option::as_ref));
-            let read = |control: &mut Control| Ok::<_, Error>((f(control)?, control.last_change(device_id)));
-            let (result, change) = handle.with_objects(device_id, objects, read)?;
-            if let Some((journal, ticket)) = change
-                && let Err(why) = journal.wait(ticket)
-            {
-                return Err(rolled_back(&handle, &why));
-            }
+        let objects = move |schema: &Schema| Objects::of(schema, queries.iter().map(Option::as_ref));
+        let read = move |control: &mut Control| Ok::<_, Error>((f(control)?, control.last_change(device_id)));
+        let kept = |handle: &Handle, read: Result<(R, Option<_>), Error>| {
+            let (result, change): (R, Option<(Arc<dyn Journal>, Ticket)>) = read?;
+            durable(handle, change)?;
             Ok(result)
-        });
-        done.await
-            .map_err(|_| status::new(Code::Internal, "the request's task failed"))?
-            .map_err(|e| status::of_error(&e))
+        };
+        let done = self.handle.read_objects(device_id, objects, read, kept).await;
+        done.flatten().map_err(|e| status::of_error(&e))
     }
 
     /// Writes a batch of updates, and answers when all of it is durable.
     async fn written(&self, request: Arc<WriteRequest>) -> Result<Vec<Result<(), Error>>, Status> {
-        let handle = Arc::clone(&self.handle);
-        let done = tokio::task::spawn_blocking(move || {
-            let Written { results, ticket } = handle.write(&request)?;
-            let journal = handle.with(|control| control.journal(request.device_id));
-            if let (Some(journal), Some(ticket)) = (journal, ticket)
-                && let Err(why) = journal.wait(ticket)
-            {
-                return Err(rolled_back(&handle, &why));
-            }
+        let device_id = request.device_id;
+        let kept = move |handle: &Handle, Written { results, ticket }: Written| {
+            let journal = handle.with(|control| control.journal(device_id));
+            durable(handle, journal.zip(ticket))?;
             Ok(results)
-        });
-        done.await
-            .map_err(|_| status::new(Code::Internal, "the request's task failed"))?
-            .map_err(|e| status::of_error(&e))
+        };
+        let done = self.handle.write_as_task(request, kept).await;
+        done.flatten().map_err(|e| status::of_error(&e))
+    }
+}
+
+/// Waits until a change of the journal is durable; if it cannot be kept, it is undone.
+fn durable(handle: &Handle, change: Option<(Arc<dyn Journal>, Ticket)>) -> Result<(), Error> {
+    match change.map(|(journal, ticket)| journal.wait(ticket)) {
+        Some(Err(why)) => Err(rolled_back(handle, &why)),
+        Some(Ok(())) | None => Ok(()),
     }
 }
 
@@ -189,13 +186,17 @@ impl P4Runtime for Service {
         let election_id = convert::election_id(request.election_id);
         let request = SetConfigRequest { device_id: request.device_id, role, election_id, action, config };
         let handle = Arc::clone(&self.handle);
-        let set = move || {
+        let device_id = request.device_id;
+        let prepare = move || {
             let preparation = handle.with(|control| control.prepare_config(&request))?;
             let prepared = preparation.map(|preparation| handle.prepared(preparation)).transpose()?;
-            handle.with_device(request.device_id, |control| control.set_config_prepared(request, prepared))
+            Ok((request, prepared))
         };
-        let done = tokio::task::spawn_blocking(set).await;
-        done.map_err(|_| Status::internal("the request's task failed"))?.map_err(|e| status::of_error(&e))?;
+        let done = tokio::task::spawn_blocking(prepare).await;
+        let done = done.map_err(|_| Status::internal("the request's task failed"))?;
+        let (request, prepared) = done.map_err(|e: Error| status::of_error(&e))?;
+        let set = |_: &Handle, control: &mut Control| control.set_config_prepared(request, prepared);
+        self.handle.on_device(device_id, set).await.flatten().map_err(|e| status::of_error(&e))?;
         Ok(Response::new(pb::SetForwardingPipelineConfigResponse {}))
     }
 
@@ -344,35 +345,31 @@ impl ClientStream {
 
     /// Passes a message to the control plane. Returns whether it made the client primary.
     async fn carry_out(&self, request: StreamRequest) -> Result<bool, Status> {
-        let (on, client) = (Arc::clone(&self.handle), self.client);
-        let done = tokio::task::spawn_blocking(move || {
-            let mut done = Ok(false);
-            let device = match &request {
-                StreamRequest::Arbitration(claim) => Some(claim.device_id),
-                _ => None,
+        let client = self.client;
+        let device = match &request {
+            StreamRequest::Arbitration(claim) => Some(claim.device_id),
+            _ => None,
+        };
+        let carry_out = move |handle: &Handle, control: &mut Control| {
+            let events = control.stream_request(client, request)?;
+            let is_primary = |(to, event): &(ClientId, StreamEvent)| {
+                let is = |update: &ArbitrationUpdate| update.status == control::Code::Ok;
+                *to == client && matches!(event, StreamEvent::Arbitration(update) if is(update))
             };
-            let carry_out = |control: &mut Control| match control.stream_request(client, request) {
-                Ok(events) => {
-                    let is_primary = |(to, event): &(ClientId, StreamEvent)| {
-                        let is = |update: &ArbitrationUpdate| update.status == control::Code::Ok;
-                        *to == client && matches!(event, StreamEvent::Arbitration(update) if is(update))
-                    };
-                    done = Ok(events.iter().any(is_primary));
-                    events
-                }
-                Err(error) => {
-                    done = Err(error);
-                    vec![]
-                }
-            };
-            // A batch of updates that began under a primary is finished before another one is told that it is primary.
-            match device {
-                Some(device) => on.run_on_device(device, carry_out),
-                None => on.run(carry_out),
+            let done = events.iter().any(is_primary);
+            handle.deliver_all(events, control);
+            Ok::<_, Error>(done)
+        };
+        // A batch of updates that began under a primary is finished before another one is told that it is primary.
+        let done = match device {
+            Some(device) => self.handle.on_device(device, carry_out).await.flatten(),
+            None => {
+                let handle = Arc::clone(&self.handle);
+                let done =
+                    tokio::task::spawn_blocking(move || handle.with(|control| carry_out(&handle, control))).await;
+                done.map_err(|_| status::new(Code::Internal, "the message's task failed"))?
             }
-            done
-        });
-        let done = done.await.map_err(|_| status::new(Code::Internal, "the message's task failed"))?;
+        };
         done.map_err(|error| status::of_error(&error))
     }
 }

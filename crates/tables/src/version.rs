@@ -173,24 +173,28 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// Each attempt takes longer than many changes; without a wait none would succeed before the writer ends.
+    /// Each attempt takes longer than many changes; without a wait hardly one would succeed.
     #[test]
     fn a_lookup_that_takes_longer_than_a_change_gets_its_turn() {
+        const LOOKUPS: u32 = 20;
+        // If the thread gets a processor at once, a lookup needs one attempt more than those before it asks.
+        const ATTEMPTS_MAX: u32 = LOOKUPS * 10 * REPEATS_MAX;
         let (version, done) = (Version::new(), AtomicBool::new(false));
-        let mut attempts = 0;
+        let (mut attempts, mut succeeded) = (0, 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     version.change();
                 }
             });
-            for _ in 0..20 {
+            for _ in 0..LOOKUPS {
                 let mut repeats = version.repeats();
-                loop {
+                while attempts < ATTEMPTS_MAX {
                     let before = version.begin();
                     std::thread::sleep(Duration::from_micros(200));
                     attempts += 1;
                     if version.is_still(before) {
+                        succeeded += 1;
                         break;
                     }
                     repeats.again();
@@ -198,7 +202,7 @@ mod tests {
             }
             done.store(true, Ordering::Relaxed);
         });
-        assert!(attempts >= 20);
+        assert_eq!(succeeded, LOOKUPS, "of {attempts} attempts");
         assert_eq!(version.asking.load(Ordering::Relaxed), 0, "nobody asks any more");
     }
 

@@ -145,6 +145,33 @@ fn packets_see_all_of_an_atomic_batch_or_nothing() {
     assert_eq!(*bed.switch.held.lock().unwrap(), [2, 5, 5, 5]);
 }
 
+/// An update without an index is one update, but writes as many cells as the array has.
+#[test]
+fn packets_are_not_stopped_for_more_cells_than_the_limit() {
+    use control::writes::HELD_CELLS_MAX;
+    let mut bed = Bed::new();
+    bed.set_config(ConfigAction::VerifyAndCommit, Some("router counting")).unwrap();
+    let counts = |index, count: u64| {
+        let counter_id = id(ObjectKind::Counter, "ingress.count");
+        let data = Some(CounterData { packet_count: 1, byte_count: 1 });
+        let entity = Some(Entity::Counter(CounterEntry { counter_id, index, data }));
+        (0..count).map(|_| Update { kind: Modify, entity: entity.clone() }).collect::<Vec<_>>()
+    };
+    let batch = |updates, atomicity| WriteRequest { updates, atomicity, ..batch() };
+    let most = HELD_CELLS_MAX / fixture::CELLS;
+    let refused = bed.control.write(&batch(counts(None, most + 1), Atomicity::DataplaneAtomic));
+    assert_refused(refused, Code::ResourceExhausted, "more than 65536 cells");
+    assert_eq!(*bed.switch.held.lock().unwrap(), []);
+    // So many, cells with an index, and those of batches that do not stop packets are written.
+    for (updates, atomicity) in [
+        (counts(None, most), Atomicity::DataplaneAtomic),
+        (counts(Some(1), 1000), Atomicity::DataplaneAtomic),
+        (counts(None, most + 1), Atomicity::RollbackOnError),
+    ] {
+        assert!(bed.control.write(&batch(updates, atomicity)).unwrap().iter().all(Result::is_ok));
+    }
+}
+
 #[test]
 fn the_api_version_is_told() {
     let mut bed = Bed::without_program();

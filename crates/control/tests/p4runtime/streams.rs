@@ -204,6 +204,31 @@ fn idle_entries_are_reported_once_per_timeout() {
     assert_eq!(tick(20), event);
 }
 
+/// Each tick falls into a batch.
+#[test]
+fn batches_one_after_the_other_do_not_prevent_idle_notifications() {
+    let mut bed = Bed::new();
+    let entry = TableEntry { idle_timeout_ns: 10 * MS as i64, ..route([10, 0, 0, 0], 8, 1) };
+    bed.write(Insert, Entity::Table(entry.clone())).unwrap();
+    let reported = vec![(ClientId(1), Arc::new(vec![TableEntry { action: None, ..entry }]))];
+    let mut lists = Vec::new();
+    for round in 1..=5u8 {
+        let new = TableEntry { idle_timeout_ns: 1, ..route([20, round, 0, 0], 16, 1) };
+        let entity = Some(Entity::Table(new));
+        // The second fails, so all of it is undone.
+        let updates = vec![Update { kind: Insert, entity }; 2];
+        let request = Arc::new(WriteRequest { updates, atomicity: Atomicity::RollbackOnError, ..batch() });
+        let mut writing = bed.control.begin_write(&request).unwrap();
+        assert!(!bed.control.write_on(&request, &mut writing, &mut || true));
+        let now_ms = u64::from(round) * 10;
+        bed.switch.state().set_time(now_ms * 1000);
+        lists.push(idle_lists(bed.control.tick(DEVICE, &[], now_ms * MS)));
+        while !bed.control.write_on(&request, &mut writing, &mut || false) {}
+    }
+    // Never an entry that is undone, and the other one with the tick after that in which it was due.
+    assert_eq!(lists, [vec![], reported.clone(), reported.clone(), reported.clone(), reported]);
+}
+
 #[test]
 fn idle_timeouts_follow_hits_changes_and_removals() {
     let mut bed = Bed::new();

@@ -172,6 +172,74 @@ fn a_role_that_sends_many_small_writes_at_once_has_one_place_in_line() {
     assert!(waited.iter().filter(|turns| **turns <= 4).count() > 5, "{waited:?} turns of {SENDERS}");
 }
 
+/// Takes the place of a batch that is being written to a device, for as long as the result exists.
+fn running(handle: &Handle, device_id: u64) -> Places {
+    handle.turns(device_id).wait(Waits { batches: true, running: true, line: None })
+}
+
+/// The runtime has 512 blocking threads.
+#[test]
+fn requests_that_wait_for_one_device_take_no_threads_from_another() {
+    const WAITING: usize = 600;
+    let handle = devices();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let batch = running(&handle, 1);
+    let large = routes(1, 10, 70, Atomicity::ContinueOnError);
+    // Of all kinds.
+    let waiting = (0..WAITING).flat_map(|_| {
+        let (write, read, all) = (Arc::clone(&handle), Arc::clone(&handle), Arc::clone(&handle));
+        let large = Arc::clone(&large);
+        let write = async move { write.write_as_task(large, |_, written| written.results.len()).await };
+        let read = async move { read.read_objects(1, |_| Objects::All, |_| 0, |_, read| read).await };
+        let all = async move { all.on_device(1, |_, _| 0).await };
+        [runtime.spawn(write), runtime.spawn(read), runtime.spawn(all)]
+    });
+    let waiting: Vec<_> = waiting.collect();
+    std::thread::sleep(Duration::from_millis(100));
+    let small = routes(2, 10, 1, Atomicity::ContinueOnError);
+    let other = runtime.block_on(async {
+        let other = handle.write_as_task(small, |_, written| written.results.len());
+        tokio::time::timeout(Duration::from_secs(10), other).await
+    });
+    drop(batch);
+    let done = runtime.block_on(async {
+        let mut done = 0;
+        for task in waiting {
+            done += usize::from(task.await.unwrap().is_ok());
+        }
+        done
+    });
+    assert_eq!(other.expect("a write to another device waits").unwrap(), 1);
+    assert_eq!(done, 3 * WAITING, "all are carried out afterwards");
+}
+
+#[test]
+fn a_request_about_the_whole_device_waits_for_one_batch_and_not_for_those_queued() {
+    let handle = devices();
+    let batch = running(&handle, 1);
+    let (queued, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for net in 10..20 {
+            let (queued, handle) = (&queued, &handle);
+            scope.spawn(move || {
+                queued.fetch_add(1, Ordering::Relaxed);
+                written(handle, &routes(1, net, 100, Atomicity::ContinueOnError));
+            });
+        }
+        while queued.load(Ordering::Relaxed) < 10 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        // Usually enough for them to wait.
+        std::thread::sleep(Duration::from_millis(100));
+        scope.spawn(|| seen.store(entries(&handle, 1), Ordering::Relaxed));
+        std::thread::sleep(Duration::from_millis(100));
+        drop(batch);
+    });
+    let seen = seen.load(Ordering::Relaxed);
+    assert!(seen <= 100, "it waited for batches of {seen} entries");
+    assert_eq!(entries(&handle, 1), 1000);
+}
+
 #[test]
 fn a_read_sees_a_large_batch_as_a_whole_or_not_at_all() {
     let handle = devices();

@@ -79,8 +79,9 @@ impl Service {
     ) -> Result<R, Status> {
         let objects = move |schema: &Schema| Objects::of(schema, queries.iter().map(Option::as_ref));
         let read = move |control: &mut Control| Ok::<_, Error>((f(control)?, control.last_change(device_id)));
-        let kept = |handle: &Handle, read: Result<(R, Option<_>), Error>| {
-            let (result, change): (R, Option<(Arc<dyn Journal>, Ticket)>) = read?;
+        type Change = Option<(Arc<dyn Journal>, Ticket)>;
+        let kept = |handle: &Handle, read: Result<(R, Change), Error>| {
+            let (result, change) = read?;
             durable(handle, change)?;
             Ok(result)
         };

@@ -34,6 +34,7 @@
 //! | `sockets` | socket files: removed when the process is gone; those that isolated memif ports serve |
 //! | `log` | lines of the process in the switch's log |
 //! | `words` | its stderr |
+//! | `text` | what it has sent, made fit to be shown |
 //! | `child` | the process: `child/confine` its rights, `child/serve` its queues, `child/room` admission, `child/log` |
 //!
 //! Threads: as above. Tests: `ring/tests.rs`, `src/tests.rs` (hostile processes), `tests/isolated.rs` (processes with honest
@@ -51,6 +52,7 @@ mod sockets;
 mod supervisor;
 #[cfg(test)]
 mod tests;
+mod text;
 mod words;
 
 pub use port::CLOSE_MAX;

@@ -16,7 +16,7 @@
 //!
 //! Threads: any; nothing blocks. Tests: below; `src/tests.rs`.
 
-use crate::log::clean;
+use crate::text::clean;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,

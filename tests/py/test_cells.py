@@ -78,7 +78,7 @@ def test_what_cannot_be_set_is_refused_and_says_why(running):
     for words, why in [
         (("register", "show", "cell"), "there is no register `cell`; there is I.cells"),
         (("register", "show", "cells", "4"), "has 4 cells, so there is no cell 4"),
-        (("register", "set", "cells", "x", "1"), "`x` is no index"),
+        (("register", "set", "cells", "x", "1"), "`x` is not an index"),
         (("register", "set", "cells", "1", "1"), "values are missing"),
         (("register", "set", "cells", "1", *"0x100 true red invalid invalid invalid".split()), "needs more than 8 bits"),
         (("register", "set", "cells", "1", *"1 true pink invalid invalid invalid".split()), "red, green, blue"),

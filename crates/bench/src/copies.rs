@@ -56,167 +56,133 @@ pub struct Copies {
     bound: Bound,
 }
 
+/// A row of short frames with one copy, before it is named.
+const ONE: Copies =
+    Copies { name: "", title: "", ingress: "", egress: "", replicas: 1, frame: 60, cut: 0, bound: Bound::Unlimited };
+
 /// All rows.
 pub const ALL: &[Copies] = &[
     Copies {
         name: "copies-multicast-1",
         title: "multicast to 1 port",
         ingress: "std.mcast_grp = 1;",
-        egress: "",
-        replicas: 1,
-        frame: 60,
-        cut: 0,
         bound: Bound::Cycles(50.0),
+        ..ONE
     },
     Copies {
         name: "copies-multicast-2",
         title: "multicast to 2 ports",
         ingress: "std.mcast_grp = 1;",
-        egress: "",
         replicas: 2,
-        frame: 60,
-        cut: 0,
         bound: Bound::Cycles(90.0),
+        ..ONE
     },
     Copies {
         name: "copies-multicast-4",
         title: "multicast to 4 ports",
         ingress: "std.mcast_grp = 1;",
-        egress: "",
         replicas: 4,
-        frame: 60,
-        cut: 0,
         bound: Bound::Cycles(170.0),
+        ..ONE
     },
     Copies {
         name: "copies-multicast-4-1500",
         title: "multicast to 4 ports, frames of 1,500 bytes",
         ingress: "std.mcast_grp = 1;",
-        egress: "",
         replicas: 4,
         frame: 1500,
-        cut: 0,
-        bound: Bound::Unlimited,
+        ..ONE
     },
     Copies {
         name: "copies-clone",
         title: "sent to a port and cloned to another",
         ingress: "std.egress_spec = 2; clone(CloneType.I2E, 5);",
-        egress: "",
-        replicas: 1,
-        frame: 60,
-        cut: 0,
         bound: Bound::Cycles(80.0),
+        ..ONE
     },
     Copies {
         name: "copies-clone-changed",
         title: "the same, and ingress writes a header",
         ingress: "std.egress_spec = 2; clone(CloneType.I2E, 5); hdr.ethernet.src = 0x0200_0300_0000;",
-        egress: "",
-        replicas: 1,
-        frame: 60,
-        cut: 0,
         bound: Bound::Cycles(80.0),
+        ..ONE
     },
     Copies {
         name: "copies-clone-marked",
         title: "the same, and egress writes a header of the clone",
         ingress: "std.egress_spec = 2; clone(CloneType.I2E, 5);",
         egress: "if (std.instance_type == 1) { hdr.ethernet.src = 0x0200_0300_0000; }",
-        replicas: 1,
-        frame: 60,
-        cut: 0,
         bound: Bound::Cycles(80.0),
+        ..ONE
     },
     Copies {
         name: "copies-clone-both",
         title: "the same, and ingress writes another one",
         ingress: "std.egress_spec = 2; clone(CloneType.I2E, 5); hdr.ethernet.dst = 0x0200_0300_0001;",
         egress: "if (std.instance_type == 1) { hdr.ethernet.src = 0x0200_0300_0000; }",
-        replicas: 1,
-        frame: 60,
-        cut: 0,
         bound: Bound::Cycles(80.0),
+        ..ONE
     },
     Copies {
         name: "copies-clone-kept",
         title: "the same with a preserved field",
         ingress: "std.egress_spec = 2; meta.kept = hdr.ethernet.type; clone_preserving_field_list(CloneType.I2E, 5, 1);",
         egress: "if (std.instance_type == 1) { hdr.ethernet.type = meta.kept + 1; } else { hdr.ethernet.src = 1; }",
-        replicas: 1,
-        frame: 60,
-        cut: 0,
         bound: Bound::Cycles(80.0),
+        ..ONE
     },
     Copies {
         name: "copies-clone-cut",
         title: "the same with a session that truncates",
         ingress: "std.egress_spec = 2; clone(CloneType.I2E, 5); hdr.ethernet.dst = 0x0200_0300_0001;",
         egress: "if (std.instance_type == 1) { hdr.ethernet.src = 0x0200_0300_0000; }",
-        replicas: 1,
-        frame: 60,
         cut: 40,
         bound: Bound::Cycles(80.0),
+        ..ONE
     },
     Copies {
         name: "copies-clone-egress",
         title: "sent to a port and cloned at the end of egress",
         ingress: "std.egress_spec = 2;",
         egress: "if (std.instance_type == 0) { clone(CloneType.E2E, 5); hdr.ethernet.dst = 0x0200_0300_0001; }",
-        replicas: 1,
-        frame: 60,
-        cut: 0,
         bound: Bound::Cycles(80.0),
+        ..ONE
     },
     Copies {
         name: "copies-clone-some",
         title: "every fourth packet cloned; headers change",
         ingress: "std.egress_spec = 2; if (hdr.ethernet.src & 3 == 0) { clone(CloneType.I2E, 5); } hdr.ethernet.dst = 0x0200_0300_0001;",
         egress: "if (std.instance_type == 1) { hdr.ethernet.src = 0x0200_0300_0000; }",
-        replicas: 1,
-        frame: 60,
-        cut: 0,
         bound: Bound::Cycles(80.0),
+        ..ONE
     },
     Copies {
         name: "copies-unknown-group",
         title: "multicast to a group that does not exist",
         ingress: "std.mcast_grp = 77;",
-        egress: "",
-        replicas: 1,
-        frame: 60,
-        cut: 0,
         bound: Bound::Cycles(15.0),
+        ..ONE
     },
     Copies {
         name: "copies-flood-and-learn",
         title: "multicast to 1 port, and the source in a digest",
         ingress: "std.mcast_grp = 1; digest<learn_t>(1, { hdr.ethernet.src, std.ingress_port });",
-        egress: "",
-        replicas: 1,
-        frame: 60,
-        cut: 0,
-        bound: Bound::Unlimited,
+        ..ONE
     },
     Copies {
         name: "copies-resubmit",
         title: "routed twice: resubmitted",
         ingress: "route.apply(); if (std.instance_type == 0) { resubmit_preserving_field_list(0); }",
-        egress: "",
-        replicas: 1,
-        frame: 60,
-        cut: 0,
         bound: Bound::Pass(1.5),
+        ..ONE
     },
     Copies {
         name: "copies-recirculate",
         title: "routed twice: recirculated",
         ingress: "route.apply();",
         egress: "if (hdr.ipv4.ttl == 63) { recirculate_preserving_field_list(0); }",
-        replicas: 1,
-        frame: 60,
-        cut: 0,
         bound: Bound::Pass(2.0),
+        ..ONE
     },
 ];
 

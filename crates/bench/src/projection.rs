@@ -64,7 +64,7 @@ const MEASURED: [Measured; 3] = [Measured::Firewall, Measured::HeavyHitter, Meas
 
 /// Flows of which the interpreter compares all frames; as in [`crate::examples`].
 const COMPARED: usize = 512;
-/// Customers of `rate_limiter`: its table has not many more entries.
+/// Most customers of `rate_limiter`: its program declares a table of 65,536 entries.
 const CUSTOMERS_MAX: usize = 50_000;
 /// What is measured before and after a round differs by no more than this factor, or the round is left out.
 const STEADY: f64 = 1.3;
@@ -86,9 +86,6 @@ const QUEUE: usize = 1024;
 const ROUND: (usize, usize) = (100_000, 400_000);
 /// Simulated packets, uncounted and counted.
 const SIMULATED: (u64, u64) = (8_000, 24_000);
-/// Bytes of a program's registers in use from which batches prefetch cells that workers lock or peek at: the rule of
-/// `jit/src/prefetch_pass.rs`.
-const PREFETCHED_BYTES_MIN: usize = 8 * 64 * abi::BATCH_MAX;
 
 impl Measured {
     fn name(self) -> &'static str {
@@ -316,7 +313,7 @@ impl Ground<'_> {
             layout,
             pass: self.clock.time(pass),
             hold: self.clock.time((locks * lock).min(pass / 2.0)),
-            prefetches: registers && in_use / layout.places(0).count() > PREFETCHED_BYTES_MIN,
+            prefetches: registers && (in_use / layout.places(0).count()) as u64 > jit::prefetched_bytes_min(true),
         }
     }
 }

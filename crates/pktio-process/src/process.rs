@@ -52,7 +52,7 @@ pub(crate) struct Process {
     child: Child,
     /// Readable when it has ended.
     pidfd: OwnedFd,
-    /// Closed elsewhere, with the files that may wait in it.
+    /// The control socket. The closer's thread closes it, since files that are queued in it may block when closed.
     control: PeerFile,
     closer: Closer,
     memory: OwnedFd,
@@ -71,7 +71,7 @@ pub(crate) struct Process {
 pub(crate) struct Ended {
     /// How it has ended; `None` if a peer holds it in the kernel.
     pub status: Option<ExitStatus>,
-    /// The rest of what it has written to stderr.
+    /// What it wrote to stderr and nobody has read yet.
     pub words: Words,
     /// The process, if it has not ended.
     pub left: Option<Child>,
@@ -278,7 +278,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(left.0.len(), Left::MAX - 1, "the other one has not");
-        // Those that are left are waited for elsewhere, even after this.
+        // After `Left` is dropped, another thread waits for the processes that have not ended.
         let pid = left.0[0].id();
         left.0[0].kill().expect("it is ours");
         drop(left);

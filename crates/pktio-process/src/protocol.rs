@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Messages are these types in postcard's encoding; both ends are the same executable, so there are no versions. The
-//! switch trusts no message of a process: files are closed elsewhere ([`PeerFile`]), lengths and numbers are bounded, text
-//! is cut and escaped ([`clean`]), and a message out of turn is the end of the process.
+//! switch trusts no message of a process: another thread closes the files that come with it ([`PeerFile`]), lengths and
+//! numbers are bounded, text is cut and escaped ([`clean`]), and a process that sends a message out of turn is ended.
 //!
 //! Threads: any; nothing blocks. Tests: below; `src/tests.rs`.
 

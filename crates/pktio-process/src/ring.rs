@@ -58,7 +58,7 @@ const fn record_bytes(frame: usize) -> usize {
 pub(crate) enum Fault {
     /// Its position is out of bounds.
     Position,
-    /// A record is empty, too long, or longer than what there is.
+    /// The length of a record is zero, above the limit, or beyond the written part of the ring.
     Record,
     /// A frame's segment size is not one that a port accepts.
     Segment,

@@ -90,7 +90,7 @@ struct Worker {
     arrivals: Vec<Time>,
     /// When all stores of the last packet are done.
     stored: Time,
-    /// When each of the lines under way that it prefetches has come.
+    /// Arrival times of the cache lines that its outstanding prefetches have requested.
     prefetched: Vec<Time>,
     /// The cell whose lock it polls, and the step after.
     polls: Option<(usize, Step)>,

@@ -186,7 +186,8 @@ fn prefetched_lines_overlap_up_to_the_bound() {
         let adds = Program { prefetches: true, ..program(Access::Add, cells(1, 16_384)) };
         run(&adds, &Shares::zipf(100_000, 0.0), &Parameters { overlap, ..parameters(8) }).packet_ns * 8.0
     };
-    // Seven of eight lines are elsewhere: 87.5 ns a packet and the pass if nothing overlaps, a tenth of that with ten.
+    // A line is in another worker's cache with probability 7/8. So transfers cost 87.5 ns per packet in addition to the
+    // pass if none overlap, and a tenth of that if ten do.
     let (one, ten) = (of(1), of(10));
     assert!(one > 40.0 + 60.0 && one < 40.0 + 87.5 + 5.0, "{one}");
     assert!(ten < 40.0 + 87.5 / 10.0 + 5.0, "{ten}");

@@ -261,7 +261,8 @@ impl Engine {
         true
     }
 
-    /// What becomes of clones that are asked for at a replication point, if that is known here.
+    /// How clones that packets request at this replication point are made; `None` if only the general path
+    /// ([`super::waves`]) can make them.
     fn form(&self, point: u32) -> Option<Form> {
         let types = &self.program.instance_types;
         let form = match point {

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the switch may take for an answer; usually a millisecond.
+/// How long the switch may take for an answer; usually a millisecond. Chosen: half of [`super::serve`]'s limit of a round.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 type Answer = Result<u64, Refused>;

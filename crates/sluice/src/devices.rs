@@ -891,12 +891,12 @@ mod tests {
             let mut record = wanted.record();
             record.ports[0].queues = kept.to_string();
             let refused = Wanted::from_record(record).unwrap_err().to_string();
-            assert!(refused.contains("the kept queues of port 7") && refused.contains(problem), "{refused}");
+            assert!(refused.contains("the stored queues of port 7") && refused.contains(problem), "{refused}");
             let mut record = wanted.record();
             record.links[0].queues = kept.to_string();
             let refused = Wanted::from_record(record).unwrap_err().to_string();
             assert!(
-                refused.contains("the kept queues of the link at port 10") && refused.contains(problem),
+                refused.contains("the stored queues of the link at port 10") && refused.contains(problem),
                 "{refused}"
             );
         }

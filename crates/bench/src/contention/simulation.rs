@@ -207,7 +207,7 @@ impl<'a> Simulation<'a> {
         let now = self.events.peek().map_or(0, |Reverse((time, ..))| *time);
         for worker in &mut self.workers {
             (worker.packets, worker.gaps, worker.lines, worker.locks, worker.idle) = (0, 0, 0, 0, 0);
-            worker.since = worker.since.map(|_| now);
+            worker.since = worker.since.map(|since| since.max(now));
         }
         self.lines.moved = 0;
         now
@@ -223,8 +223,8 @@ impl<'a> Simulation<'a> {
             }
         };
         let all = elapsed * self.workers.len() as f64;
-        // What they wait for at the end counts until then.
-        let open = |worker: &Worker| worker.since.map_or(0, |since| end - since);
+        // What they wait for at the end counts until then; a worker in its gap waits only after it.
+        let open = |worker: &Worker| worker.since.map_or(0, |since| end.saturating_sub(since));
         let idle = |worker: &Worker| worker.idle + if worker.sleeps { open(worker) } else { 0 };
         let locks = |worker: &Worker| worker.locks + if worker.sleeps { 0 } else { open(worker) };
         let share = |of: &dyn Fn(&Worker) -> Time| self.workers.iter().map(of).sum::<Time>() as f64 / all;

@@ -906,7 +906,7 @@ mod tests {
             let mut record = wanted.record();
             record.tenants[0].config = kept.to_string();
             let refused = Wanted::from_record(record).unwrap_err().to_string();
-            assert!(refused.contains("the kept tenant red") && refused.contains(problem), "{refused}");
+            assert!(refused.contains("the stored tenant red") && refused.contains(problem), "{refused}");
         }
         assert!(says(&[DeviceArg { id: 1, program: None }], &[], &[]).unwrap_err().contains("already"));
         assert!(says(&devices, &[(vec![3], 2), (vec![3], 1)], &[]).unwrap_err().contains("bound twice"));

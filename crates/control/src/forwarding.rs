@@ -24,7 +24,7 @@ use p4info::model::PlatformProperties;
 use p4info::{ObjectKind, P4Info};
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A program with its state, ready to run.
 #[derive(Clone)]
@@ -278,8 +278,8 @@ pub struct Forwarding {
     pub(crate) digests: Digests,
     /// Packets run through it, and may be between the read and the write of a register.
     packets_update_registers: bool,
-    /// Packet processing is stopped: a data-plane-atomic batch is being written.
-    pub(crate) held: bool,
+    /// While this exists, packet processing is stopped: a data-plane-atomic batch is being written.
+    pub(crate) held: Weak<dyn Any>,
     /// When to check the entries with idle timeouts.
     pub(crate) timers: IdleTimers,
     /// Reads in progress.
@@ -318,7 +318,7 @@ impl Forwarding {
             replication: Default::default(),
             digests: Default::default(),
             packets_update_registers: false,
-            held: false,
+            held: Weak::<()>::new(),
             timers: Default::default(),
             reads: Default::default(),
         }
@@ -350,7 +350,7 @@ impl Forwarding {
     /// register, so that its write does not overwrite ours (P4Runtime, "Atomicity of Individual `Write` and `Read`
     /// Operations": `@atomic`).
     pub(crate) fn between_packets(&self) -> Result<Option<Box<dyn Any>>> {
-        if !self.packets_update_registers || self.held {
+        if !self.packets_update_registers || self.held.strong_count() > 0 {
             return Ok(None);
         }
         let stopped = |why| Error::unavailable(format!("nothing was changed, the packets could not be stopped: {why}"));

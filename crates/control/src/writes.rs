@@ -65,7 +65,7 @@ struct Atomic {
     undo: Vec<Update>,
     _phase: InPhase,
     /// Packet processing is stopped while this exists.
-    _held: Option<Box<dyn Any>>,
+    _held: Option<Arc<dyn Any>>,
 }
 
 struct Undoing {
@@ -247,7 +247,10 @@ impl Control {
                 |why| Error::unavailable(format!("nothing was changed, the packets could not be stopped: {why}"));
             let held = stops_packets(request).then(|| target.hold()).transpose().map_err(stopped)?;
             let forwarding = device.current()?;
-            forwarding.held = held.is_some();
+            let held: Option<Arc<dyn Any>> = held.map(Arc::from);
+            if let Some(held) = &held {
+                forwarding.held = Arc::downgrade(held);
+            }
             let phase = forwarding.begin_phase(Phase::Atomic);
             Some(Atomic { undoing: None, undo: Vec::new(), _phase: phase, _held: held })
         } else {
@@ -320,7 +323,6 @@ impl Control {
         }
         if let Some(mut atomic) = writing.atomic.take() {
             writing.undo = std::mem::take(&mut atomic.undo);
-            forwarding.held = false;
         }
         writing.objects = None;
         let (changes, before) = (std::mem::take(&mut writing.changes), std::mem::take(&mut writing.before));

@@ -835,6 +835,19 @@ fn steps_for(packets: usize) -> u64 {
     (2 * packets as u64 + 1) * ir::STEPS_MAX
 }
 
+/// Runs a batch of packets that others of their burst have gone before, unless loops have spent all that they may: then they are
+/// dropped.
+#[inline(always)]
+fn run_within(steps_left: &mut u64, exec: &mut dyn Executor, entry: EntryKind, batch: &mut Batch) {
+    if *steps_left == 0 {
+        let all = &mut batch.packets[..batch.count as usize];
+        return all.iter_mut().for_each(|desc| desc.fate = FateCode::OverLimit as u32);
+    }
+    batch.spent = 0;
+    exec.run(entry, batch);
+    *steps_left = steps_left.saturating_sub(batch.spent.into());
+}
+
 /// What a copy or pass costs for which so many bytes are copied.
 fn units(bytes: usize) -> u32 {
     1 + (bytes / UNIT_BYTES) as u32

@@ -189,3 +189,23 @@ fn clones_that_may_go_round_for_ever_go_through_egress() {
     let [_, with, _] = programs(egress);
     assert!(!with.sends_at_once(EntryKind::CloneIngress) && !with.sends_at_once(EntryKind::Egress));
 }
+
+/// What loops may spend is for all packets that a burst causes: the received packet comes behind its clones, and is dropped if they
+/// have left nothing.
+#[test]
+fn a_received_packet_pays_for_its_loops_like_its_clones() {
+    // A clone's loop ends only at the loop limit; a received packet has a short one.
+    let egress = "for (bit<48> i = 0; i < 8 || std.instance_type == 1; i = i + 1) { hdr.ethernet.src = hdr.ethernet.src ^ i; }";
+    let frame = frame(&mut Random::stream(8, 23), 1, 5, 0);
+    for (name, mut local) in engines(egress) {
+        // A received packet's burst may spend three times what one run may.
+        for (clones, sent) in [(2, 1), (5, 0)] {
+            let replicas = (0..clones).map(|i| Replica { port: 530 + i, instance: 0 }).collect();
+            let session = CloneSession { replicas, ..CloneSession::default() };
+            local.replication().session_modify(1, session).expect("it exists");
+            let ports: Vec<u32> =
+                local.receive_batch(1, &[&frame]).expect("it fits").iter().map(|sent| sent.port).collect();
+            assert_eq!(ports, [5].repeat(sent), "{name}, {clones} clones");
+        }
+    }
+}

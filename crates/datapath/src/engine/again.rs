@@ -5,7 +5,7 @@
 //! hold the program's code has written ([`FateCode::Again`]). Others wait for the next wave.
 
 use super::waves::{Burst, Descent};
-use super::{Engine, PASS_LIMIT, RuntimeDrop, Sink, apply, asks, ingress_intrinsics, owned, units};
+use super::{Engine, PASS_LIMIT, RuntimeDrop, Sink, apply, asks, ingress_intrinsics, owned, run_within, units};
 use crate::drops::DropReason;
 use crate::executor::Executor;
 use abi::packet::{BATCH_MAX, FateCode};
@@ -57,14 +57,7 @@ impl Engine {
             for (desc, passed) in self.batch.packets.iter_mut().zip(&mut self.passes).take(received) {
                 (desc.consumed, *passed) = (0, passes);
             }
-            if self.steps_left == 0 {
-                let all = &mut self.batch.packets[..received];
-                return all.iter_mut().for_each(|desc| desc.fate = FateCode::OverLimit as u32);
-            }
-            self.batch.spent = 0;
-            exec.run(EntryKind::Reingress, &mut self.batch);
-            self.steps_left = self.steps_left.saturating_sub(self.batch.spent.into());
-            return;
+            return run_within(&mut self.steps_left, exec, EntryKind::Reingress, &mut self.batch);
         }
         self.further.count = places.len() as u32;
         self.further.now_us = self.batch.now_us;

@@ -20,7 +20,7 @@ use super::records::Record;
 use super::waves::{Burst, Descent, Item, Row, describe, owned};
 use super::{
     Ended, Engine, Inserted, PASS_LIMIT, REQUESTS, Sink, Survey, apply, asks, egress_intrinsics, fate,
-    ingress_intrinsics, units,
+    ingress_intrinsics, run_within, units,
 };
 use crate::drops::{DropReason, RuntimeDrop};
 use crate::executor::Executor;
@@ -725,7 +725,7 @@ impl Engine {
             count += 1;
         }
         if count == packets.len() {
-            exec.run(asked.form.of_received, &mut self.batch);
+            run_within(&mut self.steps_left, exec, asked.form.of_received, &mut self.batch);
         } else if count > 0 {
             self.run_some(exec, asked.form.of_received, &places[..count]);
         }
@@ -742,7 +742,7 @@ impl Engine {
         for (desc, place) in self.some.packets.iter_mut().zip(places) {
             *desc = self.batch.packets[usize::from(*place)];
         }
-        exec.run(entry, &mut self.some);
+        run_within(&mut self.steps_left, exec, entry, &mut self.some);
         for (desc, place) in self.some.packets.iter().zip(places) {
             self.batch.packets[usize::from(*place)] = *desc;
         }

@@ -13,7 +13,7 @@
 #![allow(unsafe_code)]
 
 use super::records::Record;
-use super::{Ended, Engine, Sink, fate};
+use super::{Ended, Engine, Sink, fate, run_within};
 use crate::executor::Executor;
 use abi::packet::{BATCH_MAX, FateCode, PacketDesc};
 use ir::{EntryKind, Intrinsic};
@@ -459,14 +459,7 @@ impl Engine {
 
     /// Runs what is in `further`, unless loops have spent all that they may.
     pub(super) fn run_further(&mut self, exec: &mut dyn Executor, entry: EntryKind) {
-        let count = self.further.count as usize;
-        if self.steps_left == 0 {
-            let all = &mut self.further.packets[..count];
-            return all.iter_mut().for_each(|desc| desc.fate = FateCode::OverLimit as u32);
-        }
-        self.further.spent = 0;
-        exec.run(entry, &mut self.further);
-        self.steps_left = self.steps_left.saturating_sub(self.further.spent.into());
+        run_within(&mut self.steps_left, exec, entry, &mut self.further);
     }
 
     /// A packet leaves, or is held until it can.

@@ -195,7 +195,8 @@ fn clones_that_may_go_round_for_ever_go_through_egress() {
 #[test]
 fn a_received_packet_pays_for_its_loops_like_its_clones() {
     // A clone's loop ends only at the loop limit; a received packet has a short one.
-    let egress = "for (bit<48> i = 0; i < 8 || std.instance_type == 1; i = i + 1) { hdr.ethernet.src = hdr.ethernet.src ^ i; }";
+    let egress =
+        "for (bit<48> i = 0; i < 8 || std.instance_type == 1; i = i + 1) { hdr.ethernet.src = hdr.ethernet.src ^ i; }";
     let frame = frame(&mut Random::stream(8, 23), 1, 5, 0);
     for (name, mut local) in engines(egress) {
         // A received packet's burst may spend three times what one run may.

@@ -279,7 +279,7 @@ pub struct Forwarding {
     /// Packets run through it, and may be between the read and the write of a register.
     packets_update_registers: bool,
     /// While this exists, packet processing is stopped: a data-plane-atomic batch is being written.
-    pub(crate) held: Weak<dyn Any>,
+    pub(crate) held: Weak<()>,
     /// When to check the entries with idle timeouts.
     pub(crate) timers: IdleTimers,
     /// Reads in progress.
@@ -318,7 +318,7 @@ impl Forwarding {
             replication: Default::default(),
             digests: Default::default(),
             packets_update_registers: false,
-            held: Weak::<()>::new(),
+            held: Weak::new(),
             timers: Default::default(),
             reads: Default::default(),
         }

@@ -65,7 +65,13 @@ struct Atomic {
     undo: Vec<Update>,
     _phase: InPhase,
     /// Packet processing is stopped while this exists.
-    _held: Option<Arc<dyn Any>>,
+    _held: Option<Hold>,
+}
+
+struct Hold {
+    /// The config has a weak reference to it.
+    is_held: Arc<()>,
+    _packets: Box<dyn Any>,
 }
 
 struct Undoing {
@@ -247,9 +253,9 @@ impl Control {
                 |why| Error::unavailable(format!("nothing was changed, the packets could not be stopped: {why}"));
             let held = stops_packets(request).then(|| target.hold()).transpose().map_err(stopped)?;
             let forwarding = device.current()?;
-            let held: Option<Arc<dyn Any>> = held.map(Arc::from);
-            if let Some(held) = &held {
-                forwarding.held = Arc::downgrade(held);
+            let held = held.map(|packets| Hold { is_held: Arc::new(()), _packets: packets });
+            if let Some(hold) = &held {
+                forwarding.held = Arc::downgrade(&hold.is_held);
             }
             let phase = forwarding.begin_phase(Phase::Atomic);
             Some(Atomic { undoing: None, undo: Vec::new(), _phase: phase, _held: held })

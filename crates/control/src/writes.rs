@@ -69,7 +69,7 @@ struct Atomic {
 }
 
 struct Hold {
-    /// The config has a weak reference to it.
+    /// [`Forwarding::held`] refers to it, so that the config knows of this without an end of the batch that must not be missed.
     is_held: Arc<()>,
     _packets: Box<dyn Any>,
 }

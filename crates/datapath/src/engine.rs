@@ -835,8 +835,7 @@ fn steps_for(packets: usize) -> u64 {
     (2 * packets as u64 + 1) * ir::STEPS_MAX
 }
 
-/// Runs a batch of packets that others of their burst have gone before, unless loops have spent all that they may: then they are
-/// dropped.
+/// Runs a further pass of a burst and charges its loops to the burst. Its packets are dropped once nothing is left to spend.
 #[inline(always)]
 fn run_within(steps_left: &mut u64, exec: &mut dyn Executor, entry: EntryKind, batch: &mut Batch) {
     if *steps_left == 0 {

@@ -368,8 +368,8 @@ pub fn dump_state(local: &Local) -> BTreeMap<String, Vec<String>> {
         };
         // Most cells of large arrays are zero: no text is made for them.
         let colours = |counts: [CounterValue; 3]| {
-            let text = || counts.map(|v| format!("{} packets {} bytes", v.packets, v.bytes));
-            (counts != [CounterValue::default(); 3]).then(|| text().join(", "))
+            let text = |v: CounterValue| format!("{} packets {} bytes", v.packets, v.bytes);
+            (counts != [CounterValue::default(); 3]).then(|| counts.map(text).join(", "))
         };
         let cells: Vec<String> = match &e.kind {
             ExternKind::Counter { size, direct: None, .. } => (0..*size)

@@ -13,7 +13,7 @@
 //!
 //! [`source`] does the same with generated programs. [`fuzz`] has the bodies of the fuzz targets; [`mangle`] compiles
 //! broken variants of programs; [`p4rt`] tests the control plane with P4Runtime requests, [`controller`] a bridge with
-//! OpenFlow messages, [`bpf_objects`] the BPF verifier and engines.
+//! OpenFlow messages, [`bpf_objects`] the BPF verifier and engines. [`parallel`] runs cases on all processors.
 //!
 //! Tests: `tests/every_program.rs` (a million packets over all programs of the repository), `tests/generated.rs`
 //! (generated programs).
@@ -25,6 +25,7 @@ pub mod generate;
 pub mod mangle;
 pub mod messages;
 pub mod p4rt;
+pub mod parallel;
 pub mod round;
 pub mod seed;
 pub mod source;

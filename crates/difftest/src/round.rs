@@ -8,6 +8,7 @@ use base::entry::TableEntry;
 use base::ids::TableId;
 use datapath::{CacheUse, EngineKind, Local, Sent, Specialise};
 use ir::Program;
+use std::ops::AddAssign;
 use std::sync::Arc;
 use stf::{Setup, Target};
 
@@ -38,6 +39,15 @@ pub struct Totals {
     pub entries: u64,
     /// Packets that hit the flow cache.
     pub known: u64,
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Totals) {
+        self.packets += other.packets;
+        self.sent += other.sent;
+        self.entries += other.entries;
+        self.known += other.known;
+    }
 }
 
 /// The engine that is occasionally specialised for its current tables.

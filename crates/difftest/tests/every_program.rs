@@ -2,7 +2,7 @@
 
 mod common;
 
-use difftest::{Subject, Totals, run_rounds};
+use difftest::{Subject, Totals, parallel, run_rounds};
 
 /// At least this many packets altogether.
 const PACKETS: u64 = 1_000_000;
@@ -21,16 +21,21 @@ fn engines_agree_on_a_million_packets() {
     let number = |name: &str, default: u64| std::env::var(name).map_or(default, |v| v.parse().expect("a number"));
     let seed = number("DIFFTEST_SEED", 1);
     let rounds = number("DIFFTEST_PACKETS", PACKETS).div_ceil(ROUND * programs.len() as u64);
-    let mut totals = Totals::default();
-    let mut differences = Vec::new();
-    for program in &programs {
+    let results = parallel::map(&programs, |program| {
+        let mut totals = Totals::default();
         let subject = match Subject::read(program, &program.with_extension("stf")) {
             Ok(subject) => subject,
-            Err(error) if error.to_string().contains("draws random numbers") => continue,
+            Err(error) if error.to_string().contains("draws random numbers") => return (totals, None),
             Err(error) => panic!("{}: {error:#}", program.display()),
         };
-        let found = run_rounds(&subject, seed, rounds, &mut totals).expect("every program loads on every engine");
-        differences.extend(found);
+        let difference = run_rounds(&subject, seed, rounds, &mut totals).expect("every program loads on every engine");
+        (totals, difference)
+    });
+    let mut totals = Totals::default();
+    let mut differences = Vec::new();
+    for (of_program, difference) in results {
+        totals += of_program;
+        differences.extend(difference);
     }
     println!("{} packets, {} frames sent, {} entries", totals.packets, totals.sent, totals.entries);
     let text: Vec<String> =

@@ -2,6 +2,7 @@
 //! `fuzz/regressions/TARGET/`, named for what was wrong.
 
 use difftest::fuzz::{TARGETS, seeds};
+use difftest::parallel;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -27,9 +28,9 @@ fn seeds_pass() {
     for (target, body) in TARGETS {
         let of_target: Vec<_> = seeds.iter().filter(|(of, _, _)| *of == target).collect();
         assert!(of_target.len() >= 12, "{target} has only {} seeds", of_target.len());
-        for (_, name, bytes) in of_target {
+        parallel::map(&of_target, |(_, name, bytes)| {
             println!("{target} {name}");
             body(bytes);
-        }
+        });
     }
 }

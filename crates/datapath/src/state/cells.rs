@@ -296,9 +296,19 @@ impl Registers {
     }
 
     pub(super) fn get(&self, index: u64) -> Option<base::Bits> {
-        let words = || (0..self.words()).rev().map(|word| self.load(index, word));
-        let bytes = || words().flat_map(u64::to_be_bytes).collect::<Vec<u8>>();
-        (index < self.size).then(|| base::Bits::from_bytes_be(self.width, &bytes()))
+        if index >= self.size {
+            return None;
+        }
+        let word = |word| u128::from(self.load(index, word));
+        Some(match self.words() {
+            0 => base::Bits::zero(0),
+            1 => base::Bits::new(self.width, word(0)),
+            2 => base::Bits::new(self.width, word(1) << 64 | word(0)),
+            words => {
+                let bytes: Vec<u8> = (0..words).rev().flat_map(|word| self.load(index, word).to_be_bytes()).collect();
+                base::Bits::from_bytes_be(self.width, &bytes)
+            }
+        })
     }
 
     /// Sets a cell's value; `false` if there is no such cell.

@@ -1,5 +1,6 @@
 //! Findings: failures of a case, and the capture of panics.
 
+use std::ops::AddAssign;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The kind of a failure.
@@ -56,6 +57,15 @@ pub struct Counts {
     pub engines: u64,
     /// Accepted set-up lines and entries.
     pub entries: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.packets += other.packets;
+        self.sent += other.sent;
+        self.engines += other.engines;
+        self.entries += other.entries;
+    }
 }
 
 /// Options that disable all passes.

@@ -64,6 +64,20 @@ pub struct Report {
     pub found: BTreeMap<(Kind, String), Found>,
 }
 
+impl Report {
+    /// Adds another sweep's result. Of equal failures, this one's stays.
+    pub fn merge(&mut self, other: Report) {
+        self.programs += other.programs;
+        self.mutations.0 += other.mutations.0;
+        self.mutations.1 += other.mutations.1;
+        self.counts += other.counts;
+        for (key, found) in other.found {
+            let times = found.times;
+            self.found.entry(key).and_modify(|known| known.times += times).or_insert(found);
+        }
+    }
+}
+
 /// The size of a seed's program: small programs find most failures, large ones the rest.
 pub fn size_of(seed: u64) -> u32 {
     [1, 2, 3, 4, 6, 8][(seed % 6) as usize]

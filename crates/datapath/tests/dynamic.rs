@@ -239,3 +239,20 @@ fn engines_agree_on_what_packets_write() {
         run(seed);
     }
 }
+
+/// The bug: of a burst of one flow, whose packets all replace the flow's entry, only the first few did.
+#[test]
+fn a_burst_of_one_flow_replaces_its_entry_with_each_packet() {
+    let mut engines = engines();
+    for step in 0..20u8 {
+        let frames: Vec<Vec<u8>> =
+            (0..64).map(|i| vec![3, 0, 5, 3, step, i, 0, 0, 0, 0, 0, 0, 0, 0xaa, 0xbb]).collect();
+        let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+        let sent = all(&mut engines, step.into(), |e| {
+            let sent = e.local.receive_batch(1, &frames).expect("short frames");
+            sent.into_iter().map(|s| s.bytes).collect::<Vec<_>>()
+        });
+        let refused = sent.iter().filter(|frame| frame[6] & 2 != 0).count();
+        assert_eq!(refused, 0, "step {step}");
+    }
+}

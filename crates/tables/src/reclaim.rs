@@ -97,6 +97,12 @@ impl fmt::Display for Unacknowledged {
 
 impl std::error::Error for Unacknowledged {}
 
+#[cfg(not(loom))]
+thread_local! {
+    /// The workers that are online on the thread: of each the address of its domain and its slot.
+    static ONLINE: std::cell::RefCell<Vec<(usize, u32)>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
 /// The workers and writers that share tables.
 #[derive(Debug)]
 pub struct Domain {
@@ -149,7 +155,12 @@ impl Domain {
     pub fn register(self: &Arc<Domain>) -> Option<Worker> {
         let free = |s: &Slot| s.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let slot = self.slots.iter().position(free)?;
-        Some(Worker { domain: Arc::clone(self), slot })
+        Some(Worker {
+            domain: Arc::clone(self),
+            slot,
+            #[cfg(not(loom))]
+            is_online: false,
+        })
     }
 
     /// As [`Domain::register`], with the worker's number in messages.
@@ -279,6 +290,25 @@ impl Domain {
         epoch <= self.safe_epoch()
     }
 
+    /// As [`is_past`](Domain::is_past), for all workers but one, by the slot that [`Domain::current`] returned.
+    #[cfg(not(loom))]
+    pub(crate) fn is_past_for_others(&self, epoch: u64, own: u32) -> bool {
+        fence(Ordering::SeqCst);
+        let others = self.slots.iter().enumerate().filter(|(slot, _)| *slot != own as usize);
+        others.map(|(_, slot)| slot.announced.load(Ordering::Acquire)).all(|seen| seen == OFFLINE || seen >= epoch)
+    }
+
+    /// The slot of the worker of this domain that is online on the calling thread; `None` if there is none, or more than
+    /// one.
+    #[cfg(not(loom))]
+    pub(crate) fn current(&self) -> Option<u32> {
+        let here = std::ptr::from_ref(self).addr();
+        ONLINE.with_borrow(|online| {
+            let mut slots = online.iter().filter(|(domain, _)| *domain == here).map(|(_, slot)| *slot);
+            slots.next().filter(|_| slots.next().is_none())
+        })
+    }
+
     /// The latest epoch that [is past](Domain::is_past): the earliest one announced by an online worker.
     pub fn safe_epoch(&self) -> u64 {
         fence(Ordering::SeqCst);
@@ -337,6 +367,8 @@ impl Assumption {
 pub struct Worker {
     domain: Arc<Domain>,
     slot: usize,
+    #[cfg(not(loom))]
+    is_online: bool,
 }
 
 impl Worker {
@@ -351,7 +383,25 @@ impl Worker {
         // Release: a writer that sees this store but not the earlier `offline` frees what the worker read before that.
         self.domain.slots[self.slot].announced.store(epoch, Ordering::Release);
         fence(Ordering::SeqCst);
+        self.is_current(true);
     }
+
+    /// Notes on the thread whether the worker is online there.
+    #[cfg(not(loom))]
+    fn is_current(&mut self, is_online: bool) {
+        if std::mem::replace(&mut self.is_online, is_online) == is_online {
+            return;
+        }
+        let this = (Arc::as_ptr(&self.domain).addr(), self.slot as u32);
+        // A thread that ends has no workers online any more.
+        let _ = ONLINE.try_with(|online| match is_online {
+            true => online.borrow_mut().push(this),
+            false => online.borrow_mut().retain(|other| *other != this),
+        });
+    }
+
+    #[cfg(loom)]
+    fn is_current(&mut self, _is_online: bool) {}
 
     /// Announces a quiescent point, between two batches: the worker is online, and holds no pointer into any table.
     #[inline]
@@ -372,6 +422,7 @@ impl Worker {
     /// Goes offline: the worker holds no pointers until it goes [online](Worker::online) again.
     pub fn offline(&mut self) {
         self.domain.slots[self.slot].announced.store(OFFLINE, Ordering::Release);
+        self.is_current(false);
     }
 }
 

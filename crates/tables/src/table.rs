@@ -268,6 +268,15 @@ impl Table {
         }
     }
 
+    /// Sets the most entries that a packet replaces or evicts in one run, in a table that packets write
+    /// (`exact::dynamic`). The caller guarantees that no packet uses the results of a lookup in this table after a later
+    /// packet of its batch has looked up or added an entry.
+    pub fn set_retirements(&self, each: u32) {
+        if let Kind::Dynamic(t) = &self.kind {
+            t.set_retirements(each);
+        }
+    }
+
     /// For a table that packets write: sets the function that resets an index's direct resources before another entry
     /// gets it.
     pub fn on_release(&self, reset: Box<dyn Fn(u32) + Send + Sync>) {

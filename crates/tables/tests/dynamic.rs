@@ -107,6 +107,12 @@ fn lookup(binding: &TableBinding, key: &[KeyMatch]) -> *const EntryHeader {
     unsafe { (binding.lookup)(binding.handle, packed(binding, key).as_ptr().cast()) }
 }
 
+/// The bytes of an entry that runs the second action.
+fn content(binding: &TableBinding, entry: *const EntryHeader) -> Vec<u8> {
+    // SAFETY: a lookup's result is an entry of the table with so many bytes.
+    unsafe { std::slice::from_raw_parts(entry.cast::<u8>(), binding.entry.sizes[1] as usize) }.to_vec()
+}
+
 #[derive(Clone, Debug)]
 struct Kept {
     call: ActionCall,
@@ -312,6 +318,78 @@ fn a_table_that_is_full_refuses_or_evicts_the_oldest() {
         assert_eq!((counts.refused, counts.evicted), if evicts { (0, 12) } else { (12, 0) });
         let there: Vec<u64> = (0..20).filter(|k| !lookup(&binding, &key(&[32], *k)).is_null()).collect();
         assert_eq!(there, if evicts { (12..20).collect::<Vec<_>>() } else { (0..8).collect() });
+    }
+}
+
+/// The bug: each replacement in a batch needed a slot of its own, and an entry that had moved to the end of its probe sequence
+/// found four in each batch from then on.
+#[test]
+fn packets_of_a_batch_may_replace_an_entry_any_number_of_times() {
+    const FULL: u64 = 600;
+    for others in [1, FULL] {
+        let domain = Domain::new(2);
+        let table = made(&[32], FULL, dynamic(), &domain);
+        let binding = table.binding();
+        for each in 1..3 {
+            table.set_retirements(each);
+            let mut worker = domain.register().expect("a place");
+            worker.online();
+            for k in 0..others {
+                add(&binding, &key(&[32], k), &call(k), 2, 0, false);
+            }
+            for value in 0..10_000 {
+                if value % 1000 == 0 {
+                    worker.quiescent();
+                }
+                assert!(add(&binding, &key(&[32], 0), &call(2 * value + 1), 2, 0, true), "{value}");
+                assert_eq!(content(&binding, lookup(&binding, &key(&[32], 0))), image(&binding, &call(2 * value + 1)));
+            }
+        }
+        assert_eq!(table.dynamic_counts().refused, 0);
+    }
+}
+
+#[test]
+fn a_slot_is_not_taken_again_while_another_worker_or_the_same_packet_may_read_it() {
+    let domain = Domain::new(2);
+    for (each, other_online) in [(1, true), (2, false), (4, false), (5, false)] {
+        let table = made(&[32], 100, dynamic(), &domain);
+        table.set_retirements(each);
+        let binding = table.binding();
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let (ready, begin) = std::sync::mpsc::channel();
+        let thread_domain = Arc::clone(&domain);
+        let other = std::thread::spawn(move || {
+            let mut other = thread_domain.register().expect("a place");
+            if other_online {
+                other.online();
+            }
+            ready.send(()).expect("the test waits");
+            let _ = receiver.recv();
+        });
+        begin.recv().expect("the thread begins");
+        let mut worker = domain.register().expect("a place");
+        worker.online();
+        assert!(add(&binding, &key(&[32], 7), &call(1), 2, 0, false));
+        // A packet replaces an entry as often as it may; what it has found stays what it was.
+        for round in 0..300u64 {
+            let mut seen = Vec::new();
+            for turn in 0..u64::from(each) {
+                let value = 2 * (10 * round + turn) + 3;
+                let entry = lookup(&binding, &key(&[32], 7));
+                seen.push((entry, content(&binding, entry)));
+                let replaced = add(&binding, &key(&[32], 7), &call(value), 2, 0, true);
+                assert!(replaced || other_online || each > 4, "{each} {round}");
+                for (entry, was) in &seen {
+                    assert_eq!(content(&binding, *entry), *was, "{each} {round}");
+                }
+            }
+        }
+        if other_online {
+            assert!(table.dynamic_counts().refused > 0, "the other worker may read all of the probe sequence");
+        }
+        drop(sender);
+        other.join().expect("it ends");
     }
 }
 

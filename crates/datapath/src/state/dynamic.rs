@@ -14,7 +14,7 @@ use abi::entry::TICK_US;
 use abi::state::{DynamicCounts, EXPIRED_MAX};
 use base::entry::{CounterValue, TableEntry};
 use base::ids::TableId;
-use ir::{Dynamic, Expiry};
+use ir::{Cfg, Dynamic, EntryPoint, Expiry, Inst, Op, Program, StageId};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tables::{DynamicSpec, Table};
@@ -59,6 +59,30 @@ pub(super) fn spec_of(dynamic: &Dynamic) -> DynamicSpec {
     }
 }
 
+/// The most entries of a table that a packet replaces or evicts in one run; `None` if it may do so in a loop.
+fn retirements(program: &Program, table: TableId) -> Option<u32> {
+    let evicts = program.tables[table.index()].dynamic.as_ref().is_some_and(|dynamic| dynamic.evicts);
+    let retires = |inst: &&Inst| matches!(&inst.op, Op::AddEntry { table: of, replace, .. } if *of == table && (*replace || evicts));
+    let of_stage = |stage: &StageId| -> Option<u32> {
+        let stage = &program.stages[stage.index()];
+        let cfg = Cfg::new(stage);
+        let in_loops = cfg.blocks_in_loops();
+        let mut most = vec![0; stage.blocks.len()];
+        for block in &cfg.rpo {
+            let here = stage.blocks[block.index()].insts.iter().filter(retires).count() as u32;
+            if here > 0 && in_loops[block.index()] {
+                return None;
+            }
+            // Only in loops does an edge lead back, to where nothing has been counted.
+            let before = cfg.preds[block.index()].iter().map(|pred| most[pred.index()]).max().unwrap_or(0);
+            most[block.index()] = before + here;
+        }
+        Some(most.into_iter().max().unwrap_or(0))
+    };
+    let of_entry = |entry: &EntryPoint| entry.stages.iter().map(of_stage).sum::<Option<u32>>();
+    program.entries.iter().map(of_entry).try_fold(0, |most, of_entry| Some(most.max(of_entry?)))
+}
+
 /// Reserves the memory of a table that packets write; `None` for other tables.
 pub(super) fn reserve(name: &str, size: u64, table: &Table) -> Result<Option<Reservation>, LoadError> {
     if !table.is_dynamic() {
@@ -69,10 +93,13 @@ pub(super) fn reserve(name: &str, size: u64, table: &Table) -> Result<Option<Res
 }
 
 impl FastState {
-    /// Makes tables clear the direct resources of removed entries before their indices are reused.
+    /// Makes tables clear the direct resources of removed entries before their indices are reused, and tells them how many
+    /// entries a packet may replace.
     pub(super) fn watch_releases(&self) {
         let content = self.lock();
         for (i, table) in self.program.tables.iter().enumerate().filter(|(_, t)| t.dynamic.is_some()) {
+            let retirements = retirements(&self.program, TableId::from_index(i)).unwrap_or(u32::MAX);
+            lock(&content.tables[i]).table.set_retirements(retirements);
             let cells: Vec<Cells> = table.direct.iter().map(|ext| self.cells[ext.index()].clone()).collect();
             if cells.is_empty() {
                 continue;

@@ -28,7 +28,7 @@ use crate::prefetch_pass::PrefetchPass;
 use crate::probe::is_inlined;
 use crate::{Options, Strategy};
 use abi::{Bindings, EngineKind, TableBinding};
-use ir::{BitSet, EntryPoint, ExternId, HashAlgorithm, Op, Program, SlotId, StageKind, TableId};
+use ir::{BitSet, EntryPoint, ExternId, ExternKind, HashAlgorithm, Op, Program, SlotId, StageKind, TableId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most phases of an entry point, the first included, for each copy of what follows its parser.
@@ -172,6 +172,8 @@ struct Planner<'a> {
     written: Vec<ExternId>,
     /// Tables that the entry point adds entries to.
     added: Vec<TableId>,
+    /// Those of them whose entries packets replace or evict.
+    retired: Vec<TableId>,
     /// See [`PHASES_MAX`].
     phases_max: usize,
 }
@@ -199,6 +201,7 @@ impl<'a> Planner<'a> {
             before: Vec::new(),
             written: Vec::new(),
             added: Vec::new(),
+            retired: Vec::new(),
             phases_max: copies * PHASES_MAX,
         };
         for (n, node) in nodes.iter().enumerate() {
@@ -206,7 +209,13 @@ impl<'a> Planner<'a> {
             for (i, inst) in planner.insts(n).iter().enumerate() {
                 match &inst.op {
                     Op::RegisterWrite { register, .. } => planner.written.push(*register),
-                    Op::AddEntry { table, .. } => planner.added.push(*table),
+                    Op::AddEntry { table, replace, .. } => {
+                        planner.added.push(*table);
+                        let dynamic = program.tables[table.index()].dynamic.as_ref();
+                        if *replace || dynamic.is_some_and(|dynamic| dynamic.evicts) {
+                            planner.retired.push(*table);
+                        }
+                    }
                     Op::Apply { table, keys, .. } if is_control && !keys.is_empty() => {
                         let engine = bindings.tables.get(table.index()).map(|b| b.engine);
                         if engine.is_some_and(|e| e != EngineKind::Empty) {
@@ -419,6 +428,14 @@ impl<'a> Planner<'a> {
         true
     }
 
+    /// The table that a direct counter or meter belongs to.
+    fn owner(&self, of: ExternId) -> Option<TableId> {
+        match self.program.externs[of.index()].kind {
+            ExternKind::Counter { direct, .. } | ExternKind::Meter { direct, .. } => direct,
+            _ => None,
+        }
+    }
+
     /// What an operation accesses in an order that other packets can observe.
     fn ordered(&self, op: &Op) -> Option<Ordered> {
         match op {
@@ -429,10 +446,19 @@ impl<'a> Planner<'a> {
             }
             Op::RegisterRead { register, .. } if !self.written.contains(register) => None,
             Op::RegisterRead { register, .. } | Op::RegisterWrite { register, .. } => Some(Ordered::Extern(*register)),
+            Op::CountDirect { counter: of, .. } | Op::MeterDirect { meter: of, .. }
+                if self.owner(*of).is_some_and(|table| self.retired.contains(&table)) =>
+            {
+                self.owner(*of).map(Ordered::Table)
+            }
             Op::Meter { meter, .. } | Op::MeterDirect { meter, .. } => Some(Ordered::Extern(*meter)),
             // The lookup finds what earlier packets have added.
             Op::Apply { table, .. } if !self.added.contains(table) => None,
             Op::Apply { table, .. } | Op::AddEntry { table, .. } => Some(Ordered::Table(*table)),
+            // Later packets may take the slots of entries that they replace or evict.
+            Op::ActionParam { table, .. } | Op::RestartTimer { table, .. } if self.retired.contains(table) => {
+                Some(Ordered::Table(*table))
+            }
             Op::Unresolved { .. } => Some(Ordered::Unresolved),
             Op::Random { .. } | Op::Hash { algorithm: HashAlgorithm::Random, .. } => Some(Ordered::Chance),
             _ => None,

@@ -165,6 +165,13 @@ impl Array {
         })
     }
 
+    /// A free slot in a bucket.
+    #[cfg(not(loom))]
+    pub(crate) fn reserve_in(&self, bucket: u32) -> Option<At> {
+        let free = self.bucket(bucket).meta().free(&self.shape);
+        (free != 0).then(|| At { bucket, slot: free.trailing_zeros() })
+    }
+
     /// Publishes a reserved slot, whose entry has been written, under `key`, and hides the slot that it replaces.
     pub fn publish(&self, hash: u64, key: &[u32], at: At, instead_of: Option<At>) {
         let mark = Place::of(hash, self.snapshot.count).mark;

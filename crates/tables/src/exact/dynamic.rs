@@ -27,7 +27,8 @@
 //!   overflow marks of keys that are gone.
 //!
 //! The slot of a removed entry is unpublished and stays retired until every worker has been quiescent, as in all exact
-//! tables. The array has spare slots, so entries can be added meanwhile.
+//! tables. The array has spare slots, so entries can be added meanwhile; a packet may also take a slot that an earlier
+//! packet of the same batch has retired ([`stripe`]).
 //!
 //! # Time
 //!
@@ -73,7 +74,7 @@ use std::collections::HashMap;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use stripe::{Content, STRIPE_BUCKETS, Slots, Stripe, StripeGuard};
+use stripe::{Content, OWN_MAX, STRIPE_BUCKETS, Slots, Stripe, StripeGuard};
 
 /// Buckets from whose entries the one to evict is chosen.
 const SAMPLE_BUCKETS: u32 = 16;
@@ -140,6 +141,8 @@ struct Core {
     links: Region<u16>,
     /// Whether slots may be retired or due before the next step begins.
     waits: AtomicBool,
+    /// The most slots that a packet retires; 0 if that is not known.
+    retirements: AtomicU32,
     /// By slot, for tables with direct resources: the index of the slot's next entry, XORed with the slot's number.
     indices: Option<Region<AtomicU32>>,
     /// By slot, if expired entries stay: the tick of the last notification, or of the entry's creation.
@@ -380,8 +383,9 @@ impl Core {
             (None, true) => return Err(NotAdded::NotFound),
             _ => {}
         }
+        let mut evicts = false;
         if old.is_none() && self.len.fetch_add(1, Ordering::Relaxed) >= self.size && !must {
-            let evicts = self.dynamic.evicts && !whole && self.evict(&mut path, hash, timer.tick);
+            evicts = self.dynamic.evicts && !whole && self.evict(&mut path, hash, timer.tick);
             if !evicts {
                 self.len.fetch_sub(1, Ordering::Relaxed);
                 self.refused.fetch_add(u64::from(!whole), Ordering::Relaxed);
@@ -389,9 +393,24 @@ impl Core {
             }
         }
         let from = old.map(|old| old.bucket);
-        let found = self.array.reserve(hash, from).or_else(|| {
+        // Entries that are replaced often stay where they are as long as possible: they only move away from their home.
+        let mut found = from.and_then(|bucket| self.array.reserve_in(bucket));
+        if found.is_none() && old.is_some() {
             self.collect_path(&mut path);
-            self.array.reserve(hash, from)
+            found = from.and_then(|bucket| self.array.reserve_in(bucket));
+            if found.is_none() {
+                self.reuse(&mut path, evicts);
+                found = from.and_then(|bucket| self.array.reserve_in(bucket));
+            }
+        }
+        let found = found.or_else(|| self.array.reserve(hash, from)).or_else(|| {
+            self.collect_path(&mut path);
+            self.array.reserve(hash, from).or_else(|| {
+                self.reuse(&mut path, evicts);
+                // Back to the beginning, where readers of other workers could be past.
+                let from = from.filter(|_| !self.is_alone());
+                self.array.reserve(hash, from)
+            })
         });
         let Some(at) = found else {
             if old.is_none() {
@@ -411,9 +430,24 @@ impl Core {
         }
         let mut key = [0; 4];
         let key = self.slot_key(hash, packed, &mut key);
-        self.array.publish(hash, key, at, old);
+        let goes_back = old.is_some_and(|old| {
+            self.array.path(hash).find(|bucket| *bucket == at.bucket || *bucket == old.bucket) != Some(old.bucket)
+        });
+        self.array.publish(hash, key, at, old.filter(|_| !goes_back));
+        if let Some(old) = old.filter(|_| goes_back) {
+            // A worker that has gone online since may have been past the new entry: it finds the old one. One that goes online
+            // later finds the new one (see `reclaim`).
+            let stays = !self.is_alone();
+            self.array.unpublish(if stays { at } else { old });
+            if stays {
+                self.take_index(old, Some(at));
+                self.retire(path.content(at.bucket), hash, at, true);
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                return Err(NotAdded::Full);
+            }
+        }
         if let Some(old) = old {
-            self.retire(path.content(old.bucket), hash, old);
+            self.retire(path.content(old.bucket), hash, old, !whole);
         }
         self.schedule(path.content(at.bucket), at, timer);
         Ok(at)
@@ -473,20 +507,50 @@ impl Core {
         }
     }
 
-    /// Removes a live entry. `content` is that of the slot's stripe, which is locked.
-    fn remove(&self, content: &mut Content, hash: u64, at: At) {
+    /// Removes a live entry, for a packet or not. `content` is that of the slot's stripe, which is locked.
+    fn remove(&self, content: &mut Content, hash: u64, at: At, by_packet: bool) {
         self.array.unpublish(at);
-        self.retire(content, hash, at);
+        self.retire(content, hash, at, by_packet);
         self.len.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// The calling worker, and the most slots that each of its packets retires, if its packets may take slots that earlier ones
+    /// of the same batch have retired.
+    fn reuser(&self) -> Option<(u32, usize)> {
+        let each = self.retirements.load(Ordering::Relaxed) as usize;
+        let worker = if (1..=OWN_MAX).contains(&each) { self.domain.current() } else { None };
+        worker.map(|worker| (worker, each))
+    }
+
+    /// Whether the calling worker is the only one that may read the table now, and its packets may take retired slots.
+    fn is_alone(&self) -> bool {
+        self.reuser().is_some_and(|(worker, _)| self.domain.is_past_for_others(u64::MAX, worker))
+    }
+
+    /// Frees slots of the locked stripes that earlier packets of this batch have retired. `evicts`: this call has retired
+    /// one, too.
+    fn reuse(&self, path: &mut Path<'_>, evicts: bool) {
+        let Some((worker, each)) = self.reuser() else { return };
+        let each = each + usize::from(evicts);
+        let first = path.first;
+        let contents = [Some(&mut *path.home), path.next.as_deref_mut()];
+        for (stripe, content) in (first..).zip(contents.into_iter().flatten()) {
+            while let Some(local) = content.reuse(worker, each, &self.domain) {
+                self.release(self.at(stripe, local));
+            }
+        }
+    }
+
     /// Retires a slot that readers no longer find.
-    fn retire(&self, content: &mut Content, hash: u64, at: At) {
+    fn retire(&self, content: &mut Content, hash: u64, at: At, by_packet: bool) {
         // SAFETY: the slot's stripe is locked, since the caller has its content.
         let slots = unsafe { self.slots(at.bucket / STRIPE_BUCKETS) };
         let local = self.local(at);
         Content::take(slots.times, local);
-        content.retire(slots.links, local, &self.domain);
+        match if by_packet { self.reuser() } else { None } {
+            Some((worker, _)) => content.retire_by(worker, slots.links, local, &self.domain),
+            None => content.retire(slots.links, local, &self.domain),
+        }
         content.stale += u32::from(!self.array.is_home(hash, at));
         if !self.waits.load(Ordering::Relaxed) {
             self.waits.store(true, Ordering::Relaxed);
@@ -518,7 +582,7 @@ impl Core {
         debug_assert_eq!(oldest.bucket / STRIPE_BUCKETS, first);
         let mut packed = [0; MAX_WORDS];
         let hash = self.hash_at(oldest, &mut packed);
-        self.remove(&mut path.home, hash, oldest);
+        self.remove(&mut path.home, hash, oldest, true);
         self.evicted.fetch_add(1, Ordering::Relaxed);
         true
     }
@@ -551,14 +615,16 @@ impl Core {
         }
         // SAFETY: the stripe is locked, since the caller has its content.
         let slots = unsafe { self.slots(stripe) };
-        content.collect(slots.links, &self.domain, |local| {
-            let at = self.at(stripe, local);
-            if let (Some(indices), Some(reset)) = (&self.indices, self.reset.get()) {
-                let number = self.number(at);
-                reset(indices[number].load(Ordering::Relaxed) ^ number as u32);
-            }
-            self.array.release(at);
-        });
+        content.collect(slots.links, &self.domain, |local| self.release(self.at(stripe, local)));
+    }
+
+    /// Frees a retired slot. Its stripe is locked.
+    fn release(&self, at: At) {
+        if let (Some(indices), Some(reset)) = (&self.indices, self.reset.get()) {
+            let number = self.number(at);
+            reset(indices[number].load(Ordering::Relaxed) ^ number as u32);
+        }
+        self.array.release(at);
     }
 
     /// Sets the timeout of a live entry, and restarts its idle time.
@@ -677,7 +743,7 @@ impl Core {
                 Fate::Later(end) | Fate::Told(end) => _ = content.put(times, local, self.step_after(end)),
                 Fate::Ends => {
                     let hash = self.hash_at(at, &mut packed);
-                    self.remove(&mut content, hash, at);
+                    self.remove(&mut content, hash, at, false);
                 }
             }
         }
@@ -874,6 +940,7 @@ impl DynamicTable {
             times,
             links,
             waits: AtomicBool::new(false),
+            retirements: AtomicU32::new(0),
             indices,
             last_notified,
             reset: OnceLock::new(),
@@ -976,6 +1043,15 @@ impl DynamicTable {
         let _ = self.core.reset.set(reset);
     }
 
+    /// Sets the most entries of the table that a packet replaces or evicts in one run of an entry point. Packets may then take
+    /// the slots that earlier packets of the same worker's batch have retired. The caller guarantees that no packet uses the
+    /// results of a lookup in this table after a later packet of its batch has looked up or added an entry.
+    ///
+    /// The highest value of several calls counts: the programs that share the table.
+    pub(crate) fn set_retirements(&self, each: u32) {
+        self.core.retirements.fetch_max(each, Ordering::Relaxed);
+    }
+
     fn pack(&mut self, key: &[KeyMatch]) -> Result<u64, StateError> {
         let packs = self.shape.pack(key, &mut self.scratch);
         if packs { Ok(self.core.hash(&self.scratch)) } else { Err(StateError::WrongKind) }
@@ -1057,7 +1133,7 @@ impl DynamicTable {
         let mut path = core.lock(hash, true);
         let at = core.locate(hash, &self.scratch).ok_or(StateError::NotFound)?;
         let was = self.read(at, 0).entry;
-        core.remove(path.content(at.bucket), hash, at);
+        core.remove(path.content(at.bucket), hash, at, false);
         drop(path);
         self.odd_timeouts.remove(&(core.number(at) as u32));
         Ok(was)

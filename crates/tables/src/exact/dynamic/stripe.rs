@@ -22,13 +22,19 @@
 //!
 //! # Memory
 //!
-//! Slots are numbered within the stripe, so a link takes two bytes: three bytes per slot in all, and 64 per stripe,
+//! Slots are numbered within the stripe, so a link takes two bytes: three bytes per slot in all, and 128 per stripe,
 //! which has eight kilobytes of buckets. Nothing is allocated later.
 //!
 //! # Retired slots
 //!
 //! The slot of a removed entry may be read until every worker has been quiescent. Two lists suffice: one waits for its
 //! epoch to be past, and the other is filled meanwhile.
+//!
+//! A packet that replaces an entry retires a slot, and a batch may have more packets of one flow than a probe sequence has
+//! slots. So the last slots that workers have retired are kept apart ([`Content::retire_by`]): a later packet of the same
+//! worker may take one of them in the same batch, once the *other* workers have been quiescent. The worker itself no longer
+//! uses it: packets use entries of such a table one after the other, each within its own run
+//! ([`DynamicTable::set_retirements`](super::DynamicTable::set_retirements)).
 #![allow(unsafe_code)]
 
 use crate::reclaim::Domain;
@@ -78,6 +84,17 @@ pub(super) struct Stripe {
 // SAFETY: the content is only accessed under the lock.
 unsafe impl Sync for Stripe {}
 
+/// Slots that are kept apart for the worker that retired them.
+pub(super) const OWN_MAX: usize = 4;
+
+/// A slot that a worker has retired.
+#[derive(Clone, Copy, Default, Debug)]
+struct Own {
+    epoch: u64,
+    worker: u32,
+    slot: u16,
+}
+
 /// The data that the lock protects.
 #[derive(Default, Debug)]
 pub(super) struct Content {
@@ -91,6 +108,9 @@ pub(super) struct Content {
     young: (u64, Link),
     /// Removed entries that were not in their home bucket: the overflow marks that they left behind slow lookups down.
     pub(super) stale: u32,
+    /// The last slots that workers have retired, the oldest first, and their number.
+    own: [Own; OWN_MAX],
+    owned: u8,
 }
 
 /// A lock that is held; dropping it releases the lock.
@@ -223,8 +243,38 @@ impl Content {
         }
     }
 
+    /// As [`retire`](Content::retire), by a packet of a worker.
+    pub(super) fn retire_by(&mut self, worker: u32, links: &mut [Link], slot: u16, domain: &Domain) {
+        if usize::from(self.owned) == OWN_MAX {
+            let oldest = self.take_own(0);
+            self.retire(links, oldest.slot, domain);
+        }
+        self.own[usize::from(self.owned)] = Own { epoch: domain.advance(), worker, slot };
+        self.owned += 1;
+    }
+
+    fn take_own(&mut self, at: usize) -> Own {
+        let taken = self.own[at];
+        self.own.copy_within(at + 1..usize::from(self.owned), at);
+        self.owned -= 1;
+        taken
+    }
+
+    /// A slot that a packet of the worker may fill in the batch in which an earlier one has retired it. Each of its packets
+    /// retires at most `each` slots, so the last `each - 1` may be in use by the calling one.
+    pub(super) fn reuse(&mut self, worker: u32, each: usize, domain: &Domain) -> Option<u16> {
+        let all = &self.own[..usize::from(self.owned)];
+        let of_worker = all.iter().filter(|own| own.worker == worker).count();
+        let at = all.iter().position(|own| own.worker == worker)?;
+        let may_reuse = of_worker >= each && domain.is_past_for_others(all[at].epoch, worker);
+        may_reuse.then(|| self.take_own(at).slot)
+    }
+
     /// Passes the slots that no reader can see any more to `release`.
     pub(super) fn collect(&mut self, links: &mut [Link], domain: &Domain, mut release: impl FnMut(u16)) {
+        while self.owned > 0 && domain.is_past(self.own[0].epoch) {
+            release(self.take_own(0).slot);
+        }
         while self.old.1 > 0 && domain.is_past(self.old.0) {
             let (_, mut at) = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
             while at > 0 {
@@ -237,7 +287,7 @@ impl Content {
 
     /// Whether there are retired slots.
     pub(super) fn has_waiting(&self) -> bool {
-        self.old.1 > 0
+        self.old.1 > 0 || self.owned > 0
     }
 }
 

@@ -140,7 +140,9 @@ pub(crate) fn check_resources(table: &TableSchema, entry: &entity::TableEntry, n
         return Err(Error::invalid(format!("{name}: the idle timeout is negative")));
     }
     if !table.idle_timeout && (entry.idle_timeout_ns != 0 || entry.time_since_last_hit.is_some()) {
-        return Err(Error::invalid(format!("{name} does not support idle timeouts")));
+        return Err(Error::invalid(format!(
+            "{name} does not support idle timeouts (`support_timeout`, `psa_idle_timeout` or `pna_idle_timeout` in the program)"
+        )));
     }
     if entry.time_since_last_hit.is_some() {
         return Err(Error::invalid(format!("{name}: `time_since_last_hit` is read only")));

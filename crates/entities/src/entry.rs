@@ -291,10 +291,7 @@ impl Names {
         options: &EntryOptions,
     ) -> Result<pb::TableEntry, String> {
         let name = name_of(&table.preamble);
-        if options.idle_timeout_ns != 0 && !self.is_timed(table) {
-            let asks = "`support_timeout` or `psa_idle_timeout` in the program";
-            return Err(format!("table `{name}` has no idle timeouts ({asks})"));
-        }
+        // The switch refuses a timeout that the table does not have: P4Info does not tell of `pna_idle_timeout`.
         if options.meter.is_some() && !self.is_metered(table) {
             return Err(format!("table `{name}` has no meter"));
         }

@@ -118,10 +118,6 @@ fn refusals_name_what_there_is() {
         ("add all exact:1 send(port:1)", "action `Ingress.send` needs a value for `mac`"),
         ("packet 1 00", "not about an entity"),
         ("add all exact:1 one_of(drop())", "table `Ingress.all` has no action selector, so an entry runs one action"),
-        (
-            "add all exact:1 drop() timeout=1s",
-            "table `Ingress.all` has no idle timeouts (`support_timeout` or `psa_idle_timeout` in the program)",
-        ),
         ("add all exact:1 drop() meter=1,2,3,4", "table `Ingress.all` has no meter"),
         ("group servers 1 2", "the program has no action profile"),
         ("digest d", "the program has no digest"),

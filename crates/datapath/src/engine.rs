@@ -706,6 +706,7 @@ impl Engine {
             self.records.copy_headers(from.record, record);
             let to = self.records.of(record);
             to.set(Intrinsic::InstanceType, self.program.instance_types.egress_clone);
+            to.set(Intrinsic::ClassOfService, session.class_of_service.into());
             ingress_intrinsics(to, length, origin, burst);
             self.pass_to_egress(&copy, Descent { record, ..from }, session.replica(i), burst, sink);
         }

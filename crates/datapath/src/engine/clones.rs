@@ -442,8 +442,7 @@ impl Engine {
         let to = targets.map_or(Replica { port: 0, instance: 0 }, |targets| targets.replica(number));
         let bytes = targets.map_or(0, |targets| targets.length);
         let bytes = if bytes == 0 { u16::MAX } else { bytes.min(u16::MAX.into()) as u16 };
-        let class_of_service =
-            if form.keeps_headers { 0 } else { targets.map_or(0, |targets| targets.class_of_service) };
+        let class_of_service = targets.map_or(0, |targets| targets.class_of_service);
         let is_run = self.runs(form);
         let is_cut_first = !is_run || (self.program.cuts_clones_first && !form.keeps_headers);
         let (cut, truncate) = if is_cut_first { (bytes, u16::MAX) } else { (u16::MAX, bytes) };
@@ -466,9 +465,7 @@ impl Engine {
     fn set_intrinsics(&mut self, record: Record, form: Form, common: &Common, burst: Burst) {
         let slots = self.records.of(record);
         slots.set(Intrinsic::InstanceType, form.instance_type);
-        if !form.keeps_headers {
-            slots.set(Intrinsic::ClassOfService, common.class_of_service.into());
-        }
+        slots.set(Intrinsic::ClassOfService, common.class_of_service.into());
         ingress_intrinsics(slots, 0, burst.port, burst);
         egress_intrinsics(slots, common.to, burst.now_us);
     }

@@ -459,6 +459,33 @@ fn devices_ports_and_links_come_back() {
     assert!(store.kept(DEVICE).unwrap().running.is_none());
 }
 
+#[test]
+fn a_record_that_was_refused_is_not_stored_with_the_next_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let wiring = |device| KeptWiring { devices: vec![device], ..Default::default() };
+    let store = Store::open(dir.path()).unwrap();
+    store.set_wiring(Wiring::Now, &wiring(7)).unwrap();
+    // A file of this name is written before each change of the manifest.
+    let in_the_way = dir.path().join("manifest.new");
+    for repeated in [false, true] {
+        std::fs::create_dir(&in_the_way).unwrap();
+        store.set_wiring(Wiring::Now, &wiring(8)).unwrap_err();
+        assert_eq!(store.wiring(Wiring::Now).unwrap(), Some(wiring(7)));
+        std::fs::remove_dir(&in_the_way).unwrap();
+        let manifest = || std::fs::read(dir.path().join("manifest")).unwrap();
+        let before = manifest();
+        match repeated {
+            // What was there is written again, since what the disk has is not known.
+            true => store.set_wiring(Wiring::Now, &wiring(7)).unwrap(),
+            false => store.set_command_line(DEVICE, b"program").unwrap(),
+        }
+        assert_ne!(manifest(), before);
+    }
+    drop(store);
+    let store = Store::open(dir.path()).unwrap();
+    assert_eq!(store.wiring(Wiring::Now).unwrap(), Some(wiring(7)));
+}
+
 /// A start with what is kept already waits for no disk.
 #[test]
 fn a_start_that_changes_nothing_writes_nothing() {

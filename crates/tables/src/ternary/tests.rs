@@ -306,7 +306,9 @@ fn memory_follows_the_entries_that_are_there_and_lookups_equal_a_linear_scan() {
                 .collect();
             let expected = |key: &Vec<u64>| {
                 let matching = there.iter().filter(|(packed, ..)| (0..2).all(|i| key[i] & packed[2 + i] == packed[i]));
-                matching.max_by_key(|(_, rank, _)| (rank.0, std::cmp::Reverse(rank.1))).map_or(0, |(_, _, entry)| *entry)
+                matching
+                    .max_by_key(|(_, rank, _)| (rank.0, std::cmp::Reverse(rank.1)))
+                    .map_or(0, |(_, _, entry)| *entry)
             };
             assert_eq!(bed.lookup(&keys), keys.iter().map(expected).collect::<Vec<_>>(), "step {step}");
         }

@@ -491,13 +491,18 @@ impl Handle {
         gone
     }
 
-    /// Removes a device and ends the streams of its clients with a status.
+    /// Removes a device and ends the streams of its clients with a status. `release` takes it from the data plane; when it
+    /// is called, the control plane will not refuse any more, and if it fails, the device stays.
     ///
     /// # Errors
     ///
-    /// NOT_FOUND if there is no such device.
-    pub fn remove_device(&self, device_id: u64) -> Result<(), Error> {
-        let gone = self.with_device(device_id, |control| control.remove_device(device_id))?;
+    /// NOT_FOUND if there is no such device, and the error of `release`.
+    pub fn remove_device(&self, device_id: u64, release: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        let gone = self.with_device(device_id, |control| {
+            control.check_removable(device_id)?;
+            release()?;
+            control.remove_device(device_id)
+        })?;
         lock(&self.turns).remove(&device_id);
         let mut clients = lock(&self.clients);
         for client in gone {

@@ -302,6 +302,6 @@ fn locks_are_kept_of_devices_that_exist_only() {
         let _ = handle.write(&routes(device_id, 10, 1, Atomicity::ContinueOnError));
     }
     assert_eq!(lock(&handle.turns).len(), 2);
-    handle.remove_device(2).unwrap();
+    handle.remove_device(2, || Ok(())).unwrap();
     assert_eq!(lock(&handle.turns).len(), 1);
 }

@@ -588,6 +588,7 @@ impl Control {
         now_ns: u64,
     ) -> (Events, Arc<Vec<TableEntry>>) {
         let Some(device) = self.devices.get_mut(&device_id) else { return Default::default() };
+        device.undo_what_is_due();
         let Some(forwarding) = &mut device.running else { return Default::default() };
         let mut lists: Vec<DigestList> =
             messages.iter().filter_map(|message| forwarding.digest_message(message, now_ns)).collect();

@@ -13,7 +13,7 @@ use control::arbitration::ArbitrationRequest;
 use control::control::{ConfigAction, SetConfigRequest, StreamRequest};
 use control::entity::*;
 use control::forwarding::ForwardingConfig;
-use control::journal::{After, Batch, Change, Contents, Journal, Slot, Ticket};
+use control::journal::{After, Batch, Change, Contents, Journal, Slot, Ticket, WhenKept};
 use control::restore::Parts;
 use control::{Code, Control};
 use fixture::{FakeSwitch, id};
@@ -326,8 +326,8 @@ impl Journal for Failing {
         self.tickets.lock().unwrap().1
     }
 
-    fn wait(&self, ticket: Ticket) -> Result<(), String> {
-        if self.kept() >= ticket { Ok(()) } else { Err("no space left".into()) }
+    fn when_kept(&self, ticket: Ticket, then: WhenKept) {
+        then(if self.kept() >= ticket { Ok(()) } else { Err("no space left".into()) });
     }
 
     fn failure(&self) -> Option<String> {

@@ -193,13 +193,22 @@ impl Control {
         self.devices.insert(device_id, device);
     }
 
+    /// Refuses if a device could not be removed now.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Control::remove_device`].
+    pub fn check_removable(&mut self, device_id: u64) -> Result<()> {
+        self.device(device_id)?.check_settled(|_| Objects::All)
+    }
+
     /// Removes a device with all its state. Returns the clients of its streams, which the caller must close.
     ///
     /// # Errors
     ///
     /// NOT_FOUND if there is no such device, UNAVAILABLE while a batch is being written to it.
     pub fn remove_device(&mut self, device_id: u64) -> Result<Vec<ClientId>> {
-        self.device(device_id)?.check_settled(|_| Objects::All)?;
+        self.check_removable(device_id)?;
         self.devices.remove(&device_id);
         let of = |seat: &Option<(u64, Role)>| seat.as_ref().is_some_and(|(id, _)| *id == device_id);
         let gone: Vec<ClientId> = self.clients.iter().filter(|(_, seat)| of(seat)).map(|(client, _)| *client).collect();
@@ -579,6 +588,7 @@ impl Control {
         now_ns: u64,
     ) -> (Events, Arc<Vec<TableEntry>>) {
         let Some(device) = self.devices.get_mut(&device_id) else { return Default::default() };
+        device.undo_what_is_due();
         let Some(forwarding) = &mut device.running else { return Default::default() };
         let mut lists: Vec<DigestList> =
             messages.iter().filter_map(|message| forwarding.digest_message(message, now_ns)).collect();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Control::write ──▶ applied ──▶ changes, by key ──▶ Journal::append ──▶ ticket       under the caller's lock
-//!   answer to the controller ◀── Journal::wait(ticket): durable ──────────────┘         outside of it
+//!   answer to the controller ◀── Journal::when_kept(ticket): durable ─────────┘         outside of it
 //!                            ◀── failed: Control::roll_back undoes it ────────┘
 //! ```
 //!
@@ -97,18 +97,29 @@ pub enum Contents<'a> {
     Values(&'a ForwardingConfig, &'a mut dyn Iterator<Item = (Key, Vec<u8>)>),
 }
 
+/// What is done once a ticket is durable, or the journal has failed.
+pub type WhenKept = Box<dyn FnOnce(std::result::Result<(), String>) + Send>;
+
 /// A journal of changes. Its error messages are for the operator: what happened, and what to do.
 pub trait Journal: Send + Sync {
     /// Queues changes; does not wait for the disk.
     fn append(&self, batch: Batch) -> Ticket;
     /// The last ticket that is durable.
     fn kept(&self) -> Ticket;
-    /// Waits until a ticket is durable.
+    /// Calls `then` once a ticket is durable, or with an error if the journal fails before it gets there: at once, or
+    /// later on a thread of the journal. So `then` must be short and may not use the journal. Nobody has to wait in a
+    /// thread meanwhile.
+    fn when_kept(&self, ticket: Ticket, then: WhenKept);
+    /// As [`Journal::when_kept`], for a thread, which waits.
     ///
     /// # Errors
     ///
     /// The journal failed before it got there.
-    fn wait(&self, ticket: Ticket) -> std::result::Result<(), String>;
+    fn wait(&self, ticket: Ticket) -> std::result::Result<(), String> {
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        self.when_kept(ticket, Box::new(move |done| _ = sender.send(done)));
+        receiver.recv().unwrap_or_else(|_| Err("the journal was closed".to_string()))
+    }
     /// Why the journal has failed; `None` while it works.
     fn failure(&self) -> Option<String>;
     /// Replaces a device's configs atomically; they are durable when it returns.
@@ -127,6 +138,8 @@ pub(crate) struct Keeper {
     device_id: u64,
     /// Applied changes that may not be durable yet, with what undoes them.
     pending: VecDeque<(Ticket, Slot, Undo)>,
+    /// Whether changes are still to be undone that the journal did not make durable.
+    is_undo_due: bool,
 }
 
 /// Undoes updates of a request: the entities as they were before them.
@@ -152,7 +165,7 @@ impl Control {
     /// The journal cannot store the current state.
     pub fn keep(&mut self, device_id: u64, journal: Arc<dyn Journal>, has_all: bool) -> Result<()> {
         let device = self.device(device_id)?;
-        device.keeper = Some(Keeper { journal, device_id, pending: VecDeque::new() });
+        device.keeper = Some(Keeper { journal, device_id, pending: VecDeque::new(), is_undo_due: false });
         if has_all {
             return Ok(());
         }
@@ -172,7 +185,9 @@ impl Control {
     }
 
     /// Undoes what the journal did not make durable when it failed. Changes that cannot be undone yet, because a worker
-    /// may still use what that would change, are tried again with every write; until then writes are refused.
+    /// may still use what that would change or a batch of updates is being written, are tried again at the end of the
+    /// batch, with every write and with the time ([`Control::tick`]); until then writes are refused. No client reads
+    /// such a change: who reads waits for the last change to be durable ([`Control::last_change`]).
     ///
     /// # Errors
     ///
@@ -226,11 +241,27 @@ impl Device {
     }
 
     fn roll_back(&mut self) -> Result<()> {
+        let done = self.try_roll_back();
+        if let Some(keeper) = &mut self.keeper {
+            keeper.is_undo_due = done.is_err();
+        }
+        done
+    }
+
+    /// Tries again to undo what could not be undone when the journal had failed, if there is something.
+    pub(crate) fn undo_what_is_due(&mut self) {
+        if self.keeper.as_ref().is_some_and(|keeper| keeper.is_undo_due) {
+            // What fails is tried again the next time.
+            let _ = self.roll_back();
+        }
+    }
+
+    fn try_roll_back(&mut self) -> Result<()> {
         let Some(keeper) = &mut self.keeper else { return Ok(()) };
         if keeper.journal.failure().is_none() {
             return Ok(());
         }
-        // What the batch has done so far cannot be told from what it would be rolled back to.
+        // What the batch has done so far cannot be told from what it would be rolled back to. It ends with its turn.
         if self.batches.iter().any(|batch| batch.strong_count() > 0) {
             return Err(Error::unavailable(
                 "what was not written to disk cannot be rolled back yet: a batch of updates is being written",

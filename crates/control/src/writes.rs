@@ -14,7 +14,8 @@
 //! batch is finished ([`Control::is_busy`]). Those that are made nevertheless are refused, UNAVAILABLE. Other devices are
 //! not concerned.
 //!
-//! The whole batch is one change of the journal.
+//! The whole batch is one change of the journal. If the journal fails meanwhile, the batch ends with its turn, and what is
+//! not durable is undone.
 //!
 //! Tests: `tests/p4runtime/batches.rs`; `crates/grpc/src/handle/tests.rs`.
 
@@ -317,8 +318,16 @@ impl Control {
         }
         let Ok(device) = self.device(request.device_id) else { return true };
         let kept = device.keeper.is_some();
+        // Nothing that the batch does from here on would stay, and what others have done is undone only behind it.
+        let failure = match writing.results.is_empty() {
+            true => None,
+            false => device.keeper.as_ref().and_then(|keeper| keeper.journal.failure()),
+        };
         let slot = if device.saved.is_some() { Slot::Saved } else { Slot::Running };
         let Ok(forwarding) = device.current() else { return true };
+        if let (true, Some(why)) = (may_go_on, &failure) {
+            forwarding.cut_short(request, writing, why);
+        }
         let done = match (may_go_on, writing.atomic.is_some()) {
             (false, _) => true,
             (true, false) => forwarding.write_some(request, writing, kept, enough),
@@ -336,11 +345,25 @@ impl Control {
             let batch = Batch { device_id: request.device_id, slot, request: Arc::clone(shared), changes };
             writing.ticket = Some(keeper.append(batch, Undo { request: Arc::clone(shared), before }));
         }
+        device.undo_what_is_due();
         true
     }
 }
 
 impl Forwarding {
+    /// Ends a batch after the journal has failed: the updates that are left are not carried out, and those of a batch of
+    /// which all take effect or none are undone.
+    fn cut_short(&mut self, request: &WriteRequest, writing: &mut Writing, why: &str) {
+        let error = Error::unavailable(format!("not carried out, the changes could not be kept: {why}"));
+        match &mut writing.atomic {
+            None => writing.results.resize(request.updates.len(), Err(error)),
+            Some(atomic) if atomic.undoing.is_none() && writing.results.len() < request.updates.len() => {
+                atomic.undoing = Some(Undoing { error, _phase: self.begin_phase(Phase::Undo) });
+            }
+            Some(_) => {}
+        }
+    }
+
     /// Writes updates each of which succeeds or fails alone. Returns whether all are done.
     fn write_some(
         &mut self,

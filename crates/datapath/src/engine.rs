@@ -338,15 +338,8 @@ impl Engine {
     ) {
         self.batch.count = packets.len() as u32;
         self.batch.now_us = now_us;
-        // Only what compiled code reads: it writes the rest itself, and the records are where they were put.
         for (packet, desc) in packets.iter().zip(&mut self.batch.packets) {
-            desc.data = packet.data_mut_ptr();
-            desc.len = packet.len() as u32;
-            desc.headroom = packet.headroom() as u32;
-            desc.tailroom = packet.tailroom() as u32;
-            desc.ingress_port = port;
-            desc.consumed = 0;
-            desc.timestamp_us = now_us;
+            describe_received(desc, packet, Burst { port, now_us });
         }
         exec.run(EntryKind::Ingress, &mut self.batch);
         // One pass over the descriptors, without a branch: the common batch leaves as a whole by one port.
@@ -851,6 +844,18 @@ fn run_within(steps_left: &mut u64, exec: &mut dyn Executor, entry: EntryKind, b
 /// What a copy or pass costs for which so many bytes are copied.
 fn units(bytes: usize) -> u32 {
     1 + (bytes / UNIT_BYTES) as u32
+}
+
+/// Describes a received packet: only what compiled code reads. It writes the rest itself, and the records are where they were put.
+#[inline(always)]
+fn describe_received(desc: &mut PacketDesc, packet: &Packet, burst: Burst) {
+    desc.data = packet.data_mut_ptr();
+    desc.len = packet.len() as u32;
+    desc.headroom = packet.headroom() as u32;
+    desc.tailroom = packet.tailroom() as u32;
+    desc.ingress_port = burst.port;
+    desc.consumed = 0;
+    desc.timestamp_us = burst.now_us;
 }
 
 /// What packets of a batch have come to.

@@ -4,6 +4,7 @@
 use base::Bits;
 use base::entry::{ActionCall, CounterValue, EntryAction, KeyMatch, MatchKind, TableEntry};
 use base::ids::{ExternId, TableId};
+use datapath::replication::{CloneSession, Replica};
 use datapath::{CacheUse, EngineKind, Local, Pipeline};
 use frontend::{Input, Options, Until};
 use ir::{ExternKind, Program};
@@ -344,4 +345,41 @@ fn a_cache_that_is_not_used_knows_nothing() {
     let cache = local.pipeline().flow_cache().expect("it has one");
     assert_eq!(cache.trace_waiting(), 0);
     assert_eq!(cache.stats()[0].1.megaflows, 0);
+}
+
+/// A packet that goes round until it may no longer, one that is forwarded and cached, and one with a clone.
+#[test]
+fn packets_that_the_cache_knows_leave_those_between_them_their_share_of_the_work() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/stf/v1model/limits.p4");
+    let text = std::fs::read_to_string(path).expect("it is there");
+    let compiled = frontend::compile(Input::Text { name: "limits.p4", text: &text }, &Options::default(), Until::Ir);
+    let program = Arc::new(compiled.expect("no file is read").optimised.expect("it is right"));
+    let mut both = [CacheUse::Never, CacheUse::Always].map(|use_| {
+        let local = load(&program, EngineKind::Machine, use_);
+        let to = |port| Replica { port, instance: 0 };
+        local.replication().group_insert(1, [1, 2, 3].map(to).into()).expect("a new group");
+        let session = CloneSession { replicas: vec![to(9)], ..CloneSession::default() };
+        local.replication().session_insert(1, session).expect("a new session");
+        local
+    });
+    let mut random = Random::new(4);
+    let frames: Vec<[u8; 2]> = (0..12).map(|what| [what, 1 + random.below(80) as u8]).collect();
+    let (endless, forwarded, cloned) = (&[2, 0], &[9, 9], &[3, 1]);
+    let mut bursts: Vec<Vec<&[u8]>> = vec![vec![endless, forwarded, cloned, &[8, 8], &[4, 3]]; 2];
+    bursts.extend((0..rounds(40)).map(|_| {
+        // Few are endless, since each spends all that is left.
+        let few = |frame: &[u8]| frame[0] != 2;
+        let count = 1 + random.below(12);
+        let mut burst: Vec<&[u8]> = (0..count).map(|_| random.pick(&frames).as_slice()).filter(|f| few(f)).collect();
+        burst.insert(random.below(burst.len() as u64 + 1) as usize, if random.one_in(2) { endless } else { cloned });
+        burst
+    }));
+    for burst in &bursts {
+        let [without, with] = both.each_mut().map(|local| local.receive_batch(0, burst).expect("short frames"));
+        assert_eq!(with, without, "{burst:?}");
+        assert_eq!(counts(&both[1]), counts(&both[0]), "{burst:?}");
+        both[1].pipeline().flow_cache().expect("it has one").trace_waiting();
+    }
+    let stats = both[1].pipeline().flow_cache().expect("it has one").stats()[0].1;
+    assert!(stats.hits > 20, "{} hits", stats.hits);
 }

@@ -555,6 +555,29 @@ fn add_flood(bridge: &Bridge, group: u32, outputs: u32) {
 }
 
 #[test]
+fn packets_that_a_cache_knows_between_others_leave_those_behind_their_copies() {
+    const PAIRS: usize = 31;
+    let program = program();
+    for cache in [CacheUse::Never, CacheUse::Always] {
+        let mut engine = Engine::new(&program, "compiled", EngineKind::Machine, cache);
+        add_flood(&engine.bridge, 1, 2000);
+        add_flood(&engine.bridge, 2, KEPT_UNITS);
+        add_flow(&engine.bridge, 1, vec![Action::Group(1)]);
+        add_flow(&engine.bridge, 2, vec![Action::Group(2)]);
+        add_flow(&engine.bridge, 3, vec![Action::Output { port: 3, max_len: 0 }]);
+        let [many, few, one] = [1, 2, 3].map(frame_to);
+        // From here on a cache knows it.
+        (0..4).for_each(|_| drop(engine.local.receive_batch(1, &[&one]).expect("it is short")));
+        let mut burst = [many.as_slice(), &one].repeat(PAIRS);
+        burst.push(&few);
+        let sent = engine.local.receive_batch(1, &burst).expect("they are short");
+        let of = |frame: &[u8]| sent.iter().filter(|sent| sent.bytes == frame).count();
+        assert_eq!((of(&few), of(&one)), (KEPT_UNITS as usize, PAIRS), "{cache:?}");
+        assert!(of(&many) <= WORK_MAX as usize, "{cache:?}");
+    }
+}
+
+#[test]
 fn a_burst_to_a_group_of_many_outputs_costs_no_more_than_it_may_and_leaves_others_their_copies() {
     const BURST: u32 = 64;
     let program = program();

@@ -14,8 +14,8 @@
 //! however much these send at a time, and one to another device for one turn of the whole device. The order of locks is
 //! `batches`, `running`, `lines`, `requests`, control plane; all are fair.
 //!
-//! Requests over gRPC wait for `batches`, `running` and `lines` without a thread, because the threads of the runtime are
-//! limited, and those that wait for one device must not take them from others.
+//! Requests over gRPC wait for `batches`, `running` and `lines`, and for the disk, without a thread, because the threads of
+//! the runtime are limited, and those that wait for one device must not take them from others.
 //!
 //! A batch that stops packets is one turn, since others could need the workers, and since packets of all devices wait for
 //! it; it is short.
@@ -143,7 +143,7 @@ impl DeviceTurns {
 }
 
 /// Runs what waits for locks on a blocking thread.
-async fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Result<R, Error> {
+pub(crate) async fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Result<R, Error> {
     tokio::task::spawn_blocking(f).await.map_err(|_| Error::internal("the request's task failed"))
 }
 
@@ -214,33 +214,28 @@ impl Handle {
     }
 
     /// Runs `f` on the control plane, for a task that reads these objects: when no batch is being written that it must
-    /// wait for. `then` gets the result without a lock.
-    pub(crate) async fn read_objects<R: Send + 'static, S: Send + 'static>(
+    /// wait for.
+    pub(crate) async fn read_objects<R: Send + 'static>(
         self: &Arc<Self>,
         device_id: u64,
         objects: impl Fn(&Schema) -> Objects + Send + Clone + 'static,
         f: impl FnOnce(&mut Control) -> R + Send + 'static,
-        then: impl FnOnce(&Handle, R) -> S + Send + 'static,
-    ) -> Result<S, Error> {
+    ) -> Result<R, Error> {
         let turns = self.turns_for_task(device_id).await?;
         let mut waits = Waits { batches: false, running: false, line: Some(0) };
-        let mut todo = (f, then);
+        let mut todo = f;
         loop {
             let places = turns.wait_as_task(waits).await;
             let (handle, turns, objects) = (Arc::clone(self), Arc::clone(&turns), objects.clone());
             let attempt = move || {
                 let request = turns.requests.lock();
-                let (f, then) = todo;
                 let done =
                     handle.with(|control| match places.running.is_none() && control.is_busy(device_id, objects) {
-                        true => Err(f),
-                        false => Ok(f(control)),
+                        true => Err(todo),
+                        false => Ok(todo(control)),
                     });
                 drop((request, places));
-                match done {
-                    Ok(done) => Ok(then(&handle, done)),
-                    Err(f) => Err((f, then)),
-                }
+                done
             };
             match blocking(attempt).await? {
                 Ok(done) => return Ok(done),
@@ -491,13 +486,18 @@ impl Handle {
         gone
     }
 
-    /// Removes a device and ends the streams of its clients with a status.
+    /// Removes a device and ends the streams of its clients with a status. `release` takes it from the data plane; when it
+    /// is called, the control plane will not refuse any more, and if it fails, the device stays.
     ///
     /// # Errors
     ///
-    /// NOT_FOUND if there is no such device.
-    pub fn remove_device(&self, device_id: u64) -> Result<(), Error> {
-        let gone = self.with_device(device_id, |control| control.remove_device(device_id))?;
+    /// NOT_FOUND if there is no such device, and the error of `release`.
+    pub fn remove_device(&self, device_id: u64, release: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        let gone = self.with_device(device_id, |control| {
+            control.check_removable(device_id)?;
+            release()?;
+            control.remove_device(device_id)
+        })?;
         lock(&self.turns).remove(&device_id);
         let mut clients = lock(&self.clients);
         for client in gone {

@@ -20,7 +20,7 @@ use crate::audit::GRANTED;
 use crate::authorise::{self, authorised};
 use crate::capabilities;
 use crate::events::{self, Outgoing};
-use crate::handle::Handle;
+use crate::handle::{Handle, blocking};
 use crate::reads::{self, OpenRead};
 use crate::services::p4runtime::p4_runtime_server::P4Runtime;
 use crate::status;
@@ -79,35 +79,41 @@ impl Service {
     ) -> Result<R, Status> {
         let objects = move |schema: &Schema| Objects::of(schema, queries.iter().map(Option::as_ref));
         let read = move |control: &mut Control| Ok::<_, Error>((f(control)?, control.last_change(device_id)));
-        type Change = Option<(Arc<dyn Journal>, Ticket)>;
-        let kept = |handle: &Handle, read: Result<(R, Change), Error>| {
-            let (result, change) = read?;
-            durable(handle, change)?;
-            Ok(result)
-        };
-        let done = self.handle.read_objects(device_id, objects, read, kept).await;
-        done.flatten().map_err(|e| status::of_error(&e))
+        let done = self.handle.read_objects(device_id, objects, read).await.flatten();
+        let (result, change) = done.map_err(|e| status::of_error(&e))?;
+        match durable(&self.handle, change).await {
+            Ok(()) => Ok(result),
+            Err(error) => {
+                // An open read is closed under a lock, so on a blocking thread.
+                let _ = blocking(move || drop(result)).await;
+                Err(status::of_error(&error))
+            }
+        }
     }
 
     /// Writes a batch of updates, and answers when all of it is durable.
-    async fn written(&self, request: Arc<WriteRequest>) -> Result<Vec<Result<(), Error>>, Status> {
+    pub(crate) async fn written(&self, request: Arc<WriteRequest>) -> Result<Vec<Result<(), Error>>, Status> {
         let device_id = request.device_id;
-        let kept = move |handle: &Handle, Written { results, ticket }: Written| {
-            let journal = handle.with(|control| control.journal(device_id));
-            durable(handle, journal.zip(ticket))?;
-            Ok(results)
+        let written = move |handle: &Handle, Written { results, ticket }: Written| {
+            (results, ticket.and_then(|ticket| Some((handle.with(|control| control.journal(device_id))?, ticket))))
         };
-        let done = self.handle.write_as_task(request, kept).await;
-        done.flatten().map_err(|e| status::of_error(&e))
+        let done = self.handle.write_as_task(request, written).await;
+        let (results, change) = done.map_err(|e| status::of_error(&e))?;
+        durable(&self.handle, change).await.map_err(|e| status::of_error(&e))?;
+        Ok(results)
     }
 }
 
-/// Waits until a change of the journal is durable; if it cannot be kept, it is undone.
-fn durable(handle: &Handle, change: Option<(Arc<dyn Journal>, Ticket)>) -> Result<(), Error> {
-    match change.map(|(journal, ticket)| journal.wait(ticket)) {
-        Some(Err(why)) => Err(rolled_back(handle, &why)),
-        Some(Ok(())) | None => Ok(()),
-    }
+/// Waits until a change of the journal is durable; if it cannot be kept, it is undone. Those that wait have no thread: they
+/// may be as many as there are calls, and a slow disk must not take the threads from calls that need none.
+async fn durable(handle: &Arc<Handle>, change: Option<(Arc<dyn Journal>, Ticket)>) -> Result<(), Error> {
+    let Some((journal, ticket)) = change else { return Ok(()) };
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    // Nobody is told whose call has ended.
+    journal.when_kept(ticket, Box::new(move |done| _ = sender.send(done)));
+    let Err(why) = receiver.await.unwrap_or_else(|_| Err("the journal was closed".to_string())) else { return Ok(()) };
+    let handle = Arc::clone(handle);
+    Err(blocking(move || rolled_back(&handle, &why)).await?)
 }
 
 /// Undoes what the journal could not keep, after which it returns the error for the request.

@@ -443,16 +443,12 @@ impl Devices {
         if new {
             self.create(device)?;
         }
-        let report = self.load_into(request).inspect_err(|_| {
-            if new {
-                // No client has seen the device; its remains on disk are dropped when its id is used again.
-                let _ = self.drop_device(device);
-            }
-        })?;
+        // No client has seen the device; its remains on disk are dropped when its id is used again.
+        let take_back = |why| if new { self.take_back(device, why) } else { why };
+        let report = self.load_into(request).map_err(take_back)?;
         self.learn_name(device);
-        if new && let Err(why) = self.keep(&self.now()) {
-            let _ = self.drop_device(device);
-            return Err(why);
+        if new {
+            self.keep(&self.now()).map_err(take_back)?;
         }
         Ok((new, report))
     }
@@ -461,10 +457,7 @@ impl Devices {
         self.switch.add_device(id).map_err(|e| e.to_string())?;
         self.handle.with(|control| control.add_device(id, Arc::new(self.target.for_device(id))));
         let Some(state) = &self.state else { return Ok(()) };
-        state.keep(&self.handle, id, false).map_err(|why| {
-            let _ = self.drop_device(id);
-            format!("{why:#}")
-        })
+        state.keep(&self.handle, id, false).map_err(|why| self.take_back(id, format!("{why:#}")))
     }
 
     fn load_into(&self, request: &pb::LoadRequest) -> Result<Report, String> {
@@ -494,12 +487,21 @@ impl Devices {
         })
     }
 
+    /// Removes a device from workers and controllers: from both or, if it is not removed, from neither.
     fn drop_device(&self, id: u64) -> Result<(), String> {
-        // The workers first: if they do not let go of the device, controllers still have it.
-        self.switch.remove_device(id).map_err(|e| e.to_string())?;
-        self.handle.remove_device(id).map_err(|e| e.message)?;
+        // The workers while controllers wait: once they have released it, nothing refuses any more.
+        let release = || self.switch.remove_device(id).map_err(|e| control::Error::unavailable(e.to_string()));
+        self.handle.remove_device(id, release).map_err(|e| e.message)?;
         lock(&self.known).names.remove(&id);
         Ok(())
+    }
+
+    /// Removes a device that was made and cannot be used, because of `why`. Returns that, and that it stays if it does.
+    fn take_back(&self, id: u64, why: String) -> String {
+        match self.drop_device(id) {
+            Ok(()) => why,
+            Err(stays) => format!("{why}; and device {id}, which was made for this, stays: {stays}"),
+        }
     }
 
     /// Removes a device that has no ports or links.
@@ -912,5 +914,81 @@ mod tests {
         assert!(says(&devices, &[(vec![3], 2), (vec![3], 1)], &[]).unwrap_err().contains("bound twice"));
         assert!(says(&[], &[(vec![3], 2)], &[]).unwrap_err().starts_with("there is no device 2"));
         assert!(says(&devices, &[], &[(at(2, 1), at(3, 1))]).unwrap_err().starts_with("there is no device 3"));
+    }
+
+    /// A switch of devices 1, 2 and 3, with its state in a directory.
+    fn three_devices(dir: &std::path::Path) -> Devices {
+        use datapath::{EngineKind, Specialise, SwitchConfig};
+        let switch = Arc::new(Switch::new(SwitchConfig::default()));
+        let compiler = crate::compiler::Compiler::in_process();
+        let (options, code) = (frontend::Options::default(), datapath::CodeOptions::default());
+        let engine = EngineKind::Interpreter;
+        let target = SwitchTarget::new(Arc::clone(&switch), compiler, options, code, engine, Specialise::Off);
+        let state = Arc::new(State::open_at(dir).unwrap());
+        let handle = Handle::new(Control::new());
+        let devices = Devices::new(switch, handle, target, Some(state), Opener::new(&[], 1).unwrap());
+        let wanted = Wanted { devices: [2, 3].into(), ..Wanted::default() };
+        devices.begin(&wanted, &wanted, &[]).unwrap();
+        devices
+    }
+
+    impl Devices {
+        /// The devices that workers, controllers and the stored record know.
+        fn known_by_all(&self) -> [Vec<u64>; 3] {
+            let kept = Wanted::decide(self.state.as_deref(), &self.now()).unwrap();
+            let mut on_disk: Vec<u64> = kept.devices.into_iter().collect();
+            on_disk.extend((!kept.without_first).then_some(1));
+            let mut all = [self.switch.devices(), self.handle.with(|control| control.device_ids()), on_disk];
+            all.iter_mut().for_each(|ids| ids.sort_unstable());
+            all
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_not_removed_on_disk_is_removed_nowhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let devices = three_devices(dir.path());
+        // A file of this name is written before each change of the manifest.
+        let in_the_way = dir.path().join("manifest.new");
+        std::fs::create_dir(&in_the_way).unwrap();
+        let refused = devices.unload(2, false).unwrap_err();
+        assert!(refused.contains("it cannot be kept"), "{refused}");
+        assert_eq!(devices.known_by_all(), [[1, 2, 3]; 3]);
+        std::fs::remove_dir(&in_the_way).unwrap();
+        // Another record is stored with the manifest, too.
+        devices.state.as_ref().unwrap().store().set_command_line(1, b"program").unwrap();
+        drop(devices);
+        let kept = State::open_at(dir.path()).unwrap().store().wiring(Wiring::Now).unwrap().unwrap();
+        assert_eq!(kept.devices, [2, 3]);
+    }
+
+    #[test]
+    fn a_device_that_controllers_keep_for_now_stays_with_its_workers() {
+        use control::arbitration::ArbitrationRequest;
+        use control::control::StreamRequest;
+        use control::entity::{Atomicity, WriteRequest};
+        let dir = tempfile::tempdir().unwrap();
+        let devices = three_devices(dir.path());
+        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/stf/v1model/limits.p4");
+        let program = std::fs::read(program).unwrap();
+        devices.load(&pb::LoadRequest { device_id: 2, program, ..Default::default() }).unwrap();
+        let request = Arc::new(WriteRequest {
+            device_id: 2,
+            election_id: Some(1),
+            atomicity: Atomicity::RollbackOnError,
+            ..WriteRequest::default()
+        });
+        let batch = devices.handle.with(|control| {
+            let client = control.connect();
+            let claim = ArbitrationRequest { device_id: 2, election_id: Some(1), ..Default::default() };
+            control.stream_request(client, StreamRequest::Arbitration(claim)).unwrap();
+            control.begin_write(&request).unwrap()
+        });
+        let refused = devices.unload(2, true).unwrap_err();
+        assert!(refused.contains("a batch of updates is being written"), "{refused}");
+        assert_eq!(devices.known_by_all(), [[1, 2, 3]; 3]);
+        drop(batch);
+        devices.unload(2, true).unwrap();
+        assert_eq!(devices.known_by_all(), [[1, 3]; 3]);
     }
 }

@@ -67,11 +67,7 @@ impl StateArgs {
         if self.forget {
             store::forget(dir).context("--forget")?;
         }
-        let store = Store::open(dir).context("--state")?;
-        for note in store.notes() {
-            tracing::warn!("--state {}: {note}", dir.display());
-        }
-        Ok(Some(State { store: Arc::new(store), dir: dir.clone() }))
+        State::open_at(dir).map(Some)
     }
 }
 
@@ -96,6 +92,18 @@ impl StateAtStart {
 }
 
 impl State {
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// As for [`StateArgs::open`].
+    pub fn open_at(dir: &Path) -> Result<State> {
+        let store = Store::open(dir).context("--state")?;
+        for note in store.notes() {
+            tracing::warn!("--state {}: {note}", dir.display());
+        }
+        Ok(State { store: Arc::new(store), dir: dir.to_path_buf() })
+    }
+
     /// Returns the store behind the directory.
     pub fn store(&self) -> &Store {
         &self.store

@@ -182,6 +182,8 @@ pub struct Layout {
     logged: VecDeque<Logged>,
     logged_bytes: usize,
     checked: Option<Instant>,
+    /// Whether a record on disk may be one that was refused, because a manifest could not be written for certain.
+    is_unsure: bool,
     /// Messages that a start should report: a truncated torn write, a migration.
     notes: Vec<String>,
 }
@@ -216,6 +218,7 @@ impl Layout {
             logged: VecDeque::new(),
             logged_bytes: 0,
             checked: None,
+            is_unsure: false,
             notes: vec![],
         };
         layout.save()?;
@@ -267,6 +270,7 @@ impl Layout {
             logged_bytes: records.iter().map(|logged| logged.record.len()).sum(),
             logged: records.into(),
             checked: None,
+            is_unsure: false,
             notes: findings.iter().map(ToString::to_string).collect(),
             dir,
             folder,
@@ -552,10 +556,11 @@ impl Layout {
 
     /// Stores such a record, unless it already has this value, as at most starts.
     pub fn set_record(&mut self, name: &str, value: &[u8]) -> Result<(), String> {
-        if self.record(name) == Some(value) {
+        if self.record(name) == Some(value) && !self.is_unsure {
             return self.check();
         }
         let file = Some(self.write_blob(value)?);
+        let before = self.manifest.records.clone();
         let old = match self.manifest.records.iter_mut().find(|record| record.name == name) {
             Some(record) => std::mem::replace(&mut record.file, file),
             None => {
@@ -563,10 +568,16 @@ impl Layout {
                 None
             }
         };
-        self.save()?;
-        self.check()?;
+        if let Err(why) = self.save().and_then(|()| self.check()) {
+            // What was refused is not to be written with the next change of something else.
+            (self.manifest.records, self.is_unsure) = (before, true);
+            return Err(why);
+        }
+        self.is_unsure = false;
         self.records.insert(name.to_string(), value.to_vec());
-        self.delete(old.into_iter().map(|file| blob_name(file.number)))
+        // The record is stored. What cannot be deleted is deleted when the directory is opened.
+        let _ = self.delete(old.into_iter().map(|file| blob_name(file.number)));
+        Ok(())
     }
 
     /// The devices that have stored state.

@@ -5,6 +5,8 @@
 //! The thread `state-fold` folds the log when it has grown; if it cannot keep up, logging waits for it. Both have a
 //! heartbeat: a disk that does not respond makes them stuck, and the service's watchdog is no longer fed.
 //!
+//! Who asks what becomes of a ticket is told by the thread that decides it, so nobody has to wait in a thread.
+//!
 //! Locks: `queue` is held briefly; `layout` during disk writes, by the threads or by [`Store::replace`];
 //! `folding` during a fold, and while configs are removed or the directory is closed. They are acquired
 //! in the order `folding`, `layout`, `queue`.
@@ -19,7 +21,7 @@ use crate::layout::{Kept, Layout, Records, Stored};
 use crate::log;
 use crate::manifest::{MANIFEST, MARK, is_numbered};
 use crate::opening;
-use control::journal::{Batch, Contents, Journal, Slot, Ticket};
+use control::journal::{Batch, Contents, Journal, Slot, Ticket, WhenKept};
 use heartbeat::Heartbeat;
 use messages::sluice::v1::KeptDevice;
 use std::collections::{HashMap, VecDeque};
@@ -108,6 +110,22 @@ struct Queue {
     /// The log's length after the last write.
     log_bytes: usize,
     stop: bool,
+    /// Who is to be told what becomes of a ticket ([`Shared::answer`]).
+    told: Vec<(Ticket, WhenKept)>,
+}
+
+impl Queue {
+    /// What became of a ticket; `None` while it is not on disk.
+    fn outcome(&self, ticket: Ticket) -> Option<Result<(), String>> {
+        // The store may have recovered since then, but lost changes stay lost.
+        if self.lost.iter().any(|(from, to)| (*from..=*to).contains(&ticket)) {
+            return Some(Err("the disk failed meanwhile".into()));
+        }
+        if self.kept >= ticket {
+            return Some(Ok(()));
+        }
+        self.failure.as_ref().map(|(why, _)| Err(why.clone()))
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -210,6 +228,8 @@ impl Store {
             *layout = None;
             queue.failure = Some((why.to_string(), Instant::now() + grace));
             self.shared.changed.notify_all();
+            drop(queue);
+            self.shared.answer();
             return Ok(());
         }
     }
@@ -266,20 +286,14 @@ impl Journal for Store {
         lock(&self.shared.queue).kept
     }
 
-    fn wait(&self, ticket: Ticket) -> Result<(), String> {
+    fn when_kept(&self, ticket: Ticket, then: WhenKept) {
         let mut queue = lock(&self.shared.queue);
-        loop {
-            // The store may have recovered since then, but lost changes stay lost.
-            if queue.lost.iter().any(|(from, to)| (*from..=*to).contains(&ticket)) {
-                return Err("the disk failed meanwhile".into());
+        match queue.outcome(ticket) {
+            None => queue.told.push((ticket, then)),
+            Some(done) => {
+                drop(queue);
+                then(done);
             }
-            if queue.kept >= ticket {
-                return Ok(());
-            }
-            if let Some((why, _)) = &queue.failure {
-                return Err(why.clone());
-            }
-            queue = self.shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -349,6 +363,8 @@ impl Journal for Store {
                 let lost = (Ticket(queue.kept.0 + 1), queue.last);
                 queue.lost.push(lost);
                 queue.kept = queue.last;
+                drop(queue);
+                self.shared.answer();
                 tracing::info!(dir = %self.dir.display(), "the state can be kept again");
                 Ok(())
             }
@@ -397,6 +413,7 @@ impl Shared {
                     queue.log_bytes = log_bytes;
                     drop(queue);
                     self.changed.notify_all();
+                    self.answer();
                     if log_bytes >= self.fold_bytes {
                         self.grown.notify_one();
                     }
@@ -457,6 +474,23 @@ impl Shared {
         queue.waiting.clear();
         queue.failure = Some((why, Instant::now()));
         self.changed.notify_all();
+        drop(queue);
+        self.answer();
+    }
+
+    /// Tells everybody whose ticket is decided.
+    fn answer(&self) {
+        let mut decided = Vec::new();
+        {
+            let mut queue = lock(&self.queue);
+            for (ticket, then) in std::mem::take(&mut queue.told) {
+                match queue.outcome(ticket) {
+                    Some(outcome) => decided.push((outcome, then)),
+                    None => queue.told.push((ticket, then)),
+                }
+            }
+        }
+        decided.into_iter().for_each(|(outcome, then)| then(outcome));
     }
 
     /// Fails if the directory is gone, even when nothing is written, so that an

@@ -29,7 +29,8 @@
 //! Cost: insertion and removal change one bucket, and a segment of the list of tuples if their order changes. Whatever
 //! masks, keys and priorities are chosen, `n` changes copy `O(n log n)` nodes, tuples and rows: chains that are long are
 //! indexed ([`chains`]), segments and the list of entries beside bit vectors are short, and what is rebuilt as a whole is
-//! rebuilt after a number of changes in proportion to its size (`ternary/tests.rs` counts).
+//! rebuilt after a number of changes in proportion to its size (`ternary/tests.rs` counts). Memory follows the entries that
+//! are there: a filter, and a tuple's buckets, [`SHRINK`] times as many as their entries are replaced by fewer.
 //!
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
@@ -62,10 +63,16 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use vectors::{Cost, Fresh, Published, Vectors, changes_max, nibbles};
+use vectors::{Cost, Fresh, NIBBLES, Published, Vectors, changes_max};
 
 /// Unlinked objects that are retired together in one epoch.
 const RETIRED_TOGETHER: usize = 32;
+
+/// Buckets or words of a filter per entry from which on there are too many. New ones are at most 4 per entry, so entries as
+/// many as an eighth of them have gone since; chosen.
+const SHRINK: usize = 8;
+/// Buckets that are not worth replacing by fewer: a cache line.
+const BUCKETS_MIN: usize = 8;
 
 /// The rule for which of several matching entries wins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +89,36 @@ struct Writer {
     len: usize,
     /// The number of entries of each priority.
     priorities: BTreeMap<i32, u32>,
+}
+
+/// Where the masks of all tuples have bits.
+struct Masked {
+    /// By nibble of the key, how many masks have bits there.
+    uses: Vec<u32>,
+    /// How many nibbles, and how many words of the key, have bits in some mask.
+    nibbles: usize,
+    words: usize,
+}
+
+impl Masked {
+    fn new(words: usize) -> Masked {
+        Masked { uses: vec![0; words * NIBBLES], nibbles: 0, words: 0 }
+    }
+
+    /// Counts a mask that a tuple has from now on or, unless it `comes`, has no longer.
+    fn count(&mut self, mask: &[u64], comes: bool) {
+        for (word, uses) in mask.iter().zip(self.uses.chunks_exact_mut(NIBBLES)).filter(|(word, _)| **word != 0) {
+            let used = |uses: &[u32]| uses.iter().filter(|uses| **uses > 0).count();
+            let before = used(uses);
+            for (nibble, uses) in uses.iter_mut().enumerate().filter(|(nibble, _)| word >> (4 * nibble) & 0xf != 0) {
+                debug_assert!(comes || *uses > 0, "nibble {nibble} of a mask was counted");
+                *uses = if comes { *uses + 1 } else { *uses - 1 };
+            }
+            let after = used(uses);
+            self.nibbles = self.nibbles + after - before;
+            self.words = self.words + usize::from(after > 0) - usize::from(before > 0);
+        }
+    }
 }
 
 /// The writer's data of a table that uses bit vectors.
@@ -101,10 +138,7 @@ pub(crate) struct Ternary {
     tuples: HashMap<Vec<u64>, Writer>,
     segments: Segments,
     chains: Chains,
-    /// The union of all masks so far. A nibble that no mask uses any more still costs its vectors.
-    mask: Vec<u64>,
-    /// How many nibbles and words of the key this union has bits in.
-    mask_size: (usize, usize),
+    masked: Masked,
     vectors: Option<WithVectors>,
     len: usize,
     /// How many entries have been copied to filters, buckets and bit vectors so far.
@@ -159,8 +193,7 @@ fn new(shape: &KeyShape, rule: Rule) -> Ternary {
         tuples: HashMap::new(),
         segments: Segments::new(list),
         chains: Chains::default(),
-        mask: vec![0; shape.words()],
-        mask_size: (0, 0),
+        masked: Masked::new(shape.words()),
         vectors: None,
         len: 0,
         copied: 0,
@@ -253,7 +286,12 @@ impl Ternary {
         if !there.needs_rebuild() {
             return there.add(hash);
         }
-        let mut hashes = vec![hash];
+        self.make_filter(Some(hash));
+    }
+
+    /// Rebuilds the filter from all entries and one that is about to be added.
+    fn make_filter(&mut self, more: Option<u32>) {
+        let mut hashes = Vec::from_iter(more);
         for writer in self.tuples.values() {
             // SAFETY: tuples in the map are alive, and so is what is linked below them.
             unsafe { (*(*writer.tuple).buckets.load(Ordering::Relaxed)).nodes(|node| hashes.push((*node).hash)) };
@@ -262,6 +300,29 @@ impl Ternary {
         let new = Box::into_raw(Box::new(Filter::new(&hashes)));
         let old = self.shared.filter.swap(new, Ordering::AcqRel);
         self.retired.push(Retired::Filter(old));
+    }
+
+    /// Gives back what a tuple with so many entries, or none any more, and the table no longer need.
+    fn shrink(&mut self, tuple: *mut Tuple, len: usize) {
+        // SAFETY: the tuple is alive; its buckets are replaced only by the writer.
+        unsafe {
+            let place = &(*tuple).buckets;
+            let old = place.load(Ordering::Relaxed);
+            if len > 0 && (*old).len() > BUCKETS_MIN && (*old).len() >= SHRINK * len {
+                self.chains.forget(&*old);
+                place.store((*old).shortened((2 * len).next_power_of_two()), Ordering::Release);
+                self.copied += len as u64;
+                (*old).nodes(|node| self.retired.push(Retired::Node(Node::unlinked(node))));
+                self.retired.push(Retired::Buckets(old));
+            }
+        }
+        // SAFETY: the filter is linked, so it is alive.
+        if unsafe { &*self.shared.filter.load(Ordering::Relaxed) }.is_too_large(self.len) {
+            self.make_filter(None);
+        }
+        if self.tuples.capacity() > SHRINK * self.tuples.len().max(BUCKETS_MIN) {
+            self.tuples.shrink_to(2 * self.tuples.len());
+        }
     }
 
     /// Rebuilds and publishes the list of a small table's entries; null if there are too many.
@@ -291,8 +352,7 @@ impl Ternary {
 
     /// Applies a change of the tuples to the bit vectors, if the table uses them or should from now on.
     fn change_vectors(&mut self, change: Change) {
-        let (nibbles, words) = self.mask_size;
-        let cost = Cost::new(self.len, self.tuples.len(), nibbles, words);
+        let cost = Cost::new(self.len, self.tuples.len(), self.masked.nibbles, self.masked.words);
         if self.len <= LINEAR_MAX || !cost.prefers_vectors(self.vectors.is_some()) {
             if let Some(old) = self.vectors.take() {
                 self.retired.push(Retired::Rows(old.rows));
@@ -455,9 +515,8 @@ impl Engine for Ternary {
         }
         self.rank(tuple, before, before.max(Some(split.priority)));
         self.len += 1;
-        if split.mask.iter().zip(&self.mask).any(|(mask, all)| mask & !all != 0) {
-            self.mask.iter_mut().zip(&split.mask).for_each(|(all, mask)| *all |= mask);
-            self.mask_size = (nibbles(&self.mask).count(), self.mask.iter().filter(|word| **word != 0).count());
+        if len == 1 {
+            self.masked.count(&split.mask, true);
         }
         let rank = (split.priority, rank.1);
         // Before the list for small tables is unpublished, so that readers see the change with one store.
@@ -496,13 +555,15 @@ impl Engine for Ternary {
             }
         }
         let after = writer.priorities.last_key_value().map(|(p, _)| *p);
-        let (tuple, is_empty) = (writer.tuple, writer.len == 0);
+        let (tuple, len) = (writer.tuple, writer.len);
         self.rank(tuple, before, after);
-        if is_empty {
+        if len == 0 {
             self.tuples.remove(&split.mask);
+            self.masked.count(&split.mask, false);
             self.retired.push(Retired::Tuple(tuple));
         }
         self.len -= 1;
+        self.shrink(tuple, len);
         self.change_vectors(Change::Remove((split.priority, rank.1)));
         if self.len <= LINEAR_MAX {
             self.publish_linear();

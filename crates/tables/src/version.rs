@@ -173,37 +173,44 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// Each attempt takes longer than many changes; without a wait hardly one would succeed.
     #[test]
-    fn a_lookup_that_takes_longer_than_a_change_gets_its_turn() {
-        const LOOKUPS: u32 = 20;
-        // If the thread gets a processor at once, a lookup needs one attempt more than those before it asks.
-        const ATTEMPTS_MAX: u32 = LOOKUPS * 10 * REPEATS_MAX;
-        let (version, done) = (Version::new(), AtomicBool::new(false));
-        let (mut attempts, mut succeeded) = (0, 0);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    version.change();
+    fn a_change_waits_until_a_lookup_has_finished_that_was_repeated_too_often() {
+        const ROUNDS: u32 = 20;
+        let mut waited = 0;
+        // A reader that gets no processor for long is not waited for: such a round says nothing.
+        for _ in 0..50 * ROUNDS {
+            let version = Version::new();
+            let (has_asked, has_finished) = (AtomicBool::new(false), AtomicBool::new(false));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut repeats = version.repeats();
+                    (0..REPEATS_MAX).for_each(|_| repeats.again());
+                    let before = version.begin();
+                    has_asked.store(true, Ordering::Release);
+                    std::thread::sleep(Duration::from_micros(200));
+                    has_finished.store(version.is_still(before), Ordering::Relaxed);
+                    // The count of those that ask orders nothing by itself.
+                    fence(Ordering::Release);
+                    drop(repeats);
+                });
+                while !has_asked.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                let start = std::time::Instant::now();
+                version.change();
+                fence(Ordering::Acquire);
+                let took = start.elapsed();
+                if took < PAUSE_MAX {
+                    assert!(has_finished.load(Ordering::Relaxed), "the change came in between, after {took:?}");
+                    waited += 1;
                 }
             });
-            for _ in 0..LOOKUPS {
-                let mut repeats = version.repeats();
-                while attempts < ATTEMPTS_MAX {
-                    let before = version.begin();
-                    std::thread::sleep(Duration::from_micros(200));
-                    attempts += 1;
-                    if version.is_still(before) {
-                        succeeded += 1;
-                        break;
-                    }
-                    repeats.again();
-                }
+            assert_eq!(version.asking.load(Ordering::Relaxed), 0, "nobody asks any more");
+            if waited == ROUNDS {
+                return;
             }
-            done.store(true, Ordering::Relaxed);
-        });
-        assert_eq!(succeeded, LOOKUPS, "of {attempts} attempts");
-        assert_eq!(version.asking.load(Ordering::Relaxed), 0, "nobody asks any more");
+        }
+        panic!("the change waited in vain but for {waited} times");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! "Write RPC", "Read RPC": checks before a batch, batch atomicity, error reporting.
 
 use super::*;
+use ::control::journal::{Batch, Contents, Journal, Ticket, WhenKept};
 use UpdateKind::{Delete, Insert, Modify};
+use std::sync::atomic::Ordering;
 
 fn update(kind: UpdateKind, entry: TableEntry) -> Update {
     Update { kind, entity: Some(Entity::Table(entry)) }
@@ -348,22 +350,22 @@ fn a_batch_that_has_begun_is_finished_when_its_sender_disconnects() {
 #[derive(Default)]
 struct Noted(std::sync::Mutex<Vec<usize>>);
 
-impl ::control::journal::Journal for Noted {
-    fn append(&self, batch: ::control::journal::Batch) -> ::control::journal::Ticket {
+impl Journal for Noted {
+    fn append(&self, batch: Batch) -> Ticket {
         let mut noted = self.0.lock().unwrap();
         noted.push(batch.changes.len());
-        ::control::journal::Ticket(noted.len() as u64)
+        Ticket(noted.len() as u64)
     }
-    fn kept(&self) -> ::control::journal::Ticket {
+    fn kept(&self) -> Ticket {
         Default::default()
     }
-    fn wait(&self, _: ::control::journal::Ticket) -> Result<(), String> {
-        Ok(())
+    fn when_kept(&self, _: Ticket, then: WhenKept) {
+        then(Ok(()));
     }
     fn failure(&self) -> Option<String> {
         None
     }
-    fn replace(&self, _: u64, _: ::control::journal::Contents, _: ::control::journal::Contents) -> Result<(), String> {
+    fn replace(&self, _: u64, _: Contents, _: Contents) -> Result<(), String> {
         Ok(())
     }
     fn reopen(&self) -> Result<(), String> {
@@ -384,4 +386,125 @@ fn a_batch_in_turns_is_one_change_of_the_journal() {
         in_turns(&mut bed.control, &request, |_, _| {});
         assert_eq!(*journal.0.lock().unwrap(), [4], "{atomicity:?}");
     }
+}
+
+/// A batch that is given up, by a panic or because its request has gone.
+#[test]
+fn a_batch_that_stops_packets_and_is_not_finished_stops_none_from_then_on() {
+    let mut bed = Bed::new();
+    bed.set_config(ConfigAction::VerifyAndCommit, Some("router updating")).unwrap();
+    let register = |value| {
+        let register_id = id(ObjectKind::Register, "ingress.state");
+        Entity::Register(RegisterEntry { register_id, index: Some(1), data: Some(P4Data::Bitstring(vec![value])) })
+    };
+    let updates = (1..5).map(|value| Update { kind: Modify, entity: Some(register(value)) }).collect();
+    let request = Arc::new(WriteRequest { updates, atomicity: Atomicity::DataplaneAtomic, ..batch() });
+    let stops = |bed: &Bed| bed.switch.held.lock().unwrap().len();
+    // A packet may be between its read and its write, so they are stopped, and go on.
+    bed.write(Modify, register(9)).unwrap();
+    assert_eq!(stops(&bed), 2);
+    for panics in [false, true] {
+        let before = stops(&bed);
+        let control = &mut bed.control;
+        let given_up = std::panic::AssertUnwindSafe(|| {
+            let mut writing = control.begin_write(&request).unwrap();
+            assert!(!control.write_on(&request, &mut writing, &mut || true));
+            assert!(!panics, "a panic in the middle of a batch");
+        });
+        assert_eq!(std::panic::catch_unwind(given_up).is_err(), panics);
+        assert_eq!(stops(&bed), before + 2, "its registers were written while it had stopped packets, once");
+        bed.write(Modify, register(9)).unwrap();
+        assert_eq!(stops(&bed), before + 4, "packets go on, so a write stops them again");
+    }
+}
+
+/// A journal whose disk is slow, and then fails.
+#[derive(Default)]
+struct FailingDisk {
+    last: std::sync::atomic::AtomicU64,
+    has_failed: std::sync::atomic::AtomicBool,
+}
+
+impl Journal for FailingDisk {
+    fn append(&self, _: Batch) -> Ticket {
+        Ticket(1 + self.last.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn kept(&self) -> Ticket {
+        Ticket(0)
+    }
+
+    fn when_kept(&self, _: Ticket, then: WhenKept) {
+        then(Err(self.failure().expect("nobody asks before")));
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.has_failed.load(Ordering::Relaxed).then(|| "no space left".to_string())
+    }
+
+    fn replace(&self, _: u64, _: Contents, _: Contents) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn reopen(&self) -> Result<(), String> {
+        Err("still none".to_string())
+    }
+}
+
+impl Bed {
+    /// A bed with a journal, and two routes: of which only one is known not to be lost.
+    fn with_a_slow_disk() -> (Bed, Arc<FailingDisk>) {
+        let mut bed = Bed::new();
+        bed.write(Insert, Entity::Table(route([11, 0, 0, 0], 8, 1))).unwrap();
+        let disk = Arc::new(FailingDisk::default());
+        bed.control.keep(DEVICE, Arc::clone(&disk) as _, false).unwrap();
+        bed.write(Insert, Entity::Table(route([12, 0, 0, 0], 8, 1))).unwrap();
+        assert_eq!(routes(&mut bed).len(), 2);
+        (bed, disk)
+    }
+}
+
+/// What others have written cannot be told from what the batch has, so it is undone behind the batch, which ends soon.
+#[test]
+fn when_the_disk_fails_a_batch_ends_with_its_turn_and_all_that_is_lost_is_undone() {
+    for atomicity in ATOMICITIES {
+        for changes in [true, false] {
+            let (mut bed, disk) = Bed::with_a_slow_disk();
+            let kind = if changes { Insert } else { Modify };
+            let updates = (20..28).map(|net| update(kind, route([net, 0, 0, 0], 8, 1))).collect();
+            let request = Arc::new(WriteRequest { updates, atomicity, ..batch() });
+            let mut turns_since = 0;
+            let codes = in_turns(&mut bed.control, &request, |control, turns| {
+                if turns == 1 {
+                    disk.has_failed.store(true, Ordering::Relaxed);
+                    let (journal, ticket) = control.last_change(DEVICE).unwrap();
+                    assert!(journal.wait(ticket).is_err(), "who reads now gets no answer with what is lost");
+                    assert_refused(control.roll_back(), Code::Unavailable, "a batch of updates is being written");
+                } else {
+                    turns_since += 1;
+                }
+            });
+            assert!(turns_since <= 2, "{atomicity:?}, {changes}: {turns_since} turns after the disk has failed");
+            let is_atomic = atomicity != Atomicity::ContinueOnError;
+            let refused = codes.iter().filter(|code| **code == Code::Unavailable).count();
+            // Of an atomic batch one update fails for this reason, the others with it; or the first one by itself.
+            assert_eq!(refused, if is_atomic { usize::from(changes) } else { 7 }, "{atomicity:?}: {codes:?}");
+            let there: Vec<TableEntry> = routes(&mut bed);
+            assert_eq!(there, [route([11, 0, 0, 0], 8, 1)], "{atomicity:?}, {changes}");
+        }
+    }
+}
+
+#[test]
+fn what_is_lost_is_undone_with_the_time_when_a_batch_was_given_up() {
+    let (mut bed, disk) = Bed::with_a_slow_disk();
+    let updates = (20..28).map(|net| update(Modify, route([net, 0, 0, 0], 8, 1))).collect();
+    let request = Arc::new(WriteRequest { updates, ..batch() });
+    let mut writing = bed.control.begin_write(&request).unwrap();
+    assert!(!bed.control.write_on(&request, &mut writing, &mut || true));
+    disk.has_failed.store(true, Ordering::Relaxed);
+    assert_refused(bed.control.roll_back(), Code::Unavailable, "a batch of updates is being written");
+    drop(writing);
+    bed.control.tick(DEVICE, &[], 1);
+    assert_eq!(routes(&mut bed), [route([11, 0, 0, 0], 8, 1)]);
 }

@@ -16,14 +16,15 @@
 //! **Bound:** copies and further passes cost units of work as the replication engine's do ([`super`]), and so do the processor's steps:
 //! [`OWN_STEPS`] are free for each received packet, in all its passes, and [`UNIT_STEPS`] more cost a unit. Passes of copies have no
 //! free steps. What a processor does with a frame's bytes ([`FlowProcessor::rewrite`]) costs steps likewise. A packet leaves
-//! [`KEPT_UNITS`] for each one behind it in its batch, so one that asks for much does not use up what ordinary ones need. Packets for
-//! which nothing is left are dropped and counted as [`RuntimeDrop::FlowWork`], copies as [`RuntimeDrop::ReplicationLimit`].
+//! [`KEPT_UNITS`] for each one behind it that the processor decides about, so one that asks for much does not use up what ordinary
+//! ones need. Packets for which nothing is left are dropped and counted as [`RuntimeDrop::FlowWork`], copies as
+//! [`RuntimeDrop::ReplicationLimit`].
 #![allow(unsafe_code)]
 
 use super::copies::Copies;
 use super::records::{Record, Records};
 use super::waves::{Burst, borrowed, moved, owned};
-use super::{Ended, Engine, PASS_LIMIT, Sink, apply, fate, units};
+use super::{Ended, Engine, PASS_LIMIT, Sink, apply, describe_received, fate, units};
 use crate::drops::{DropReason, RuntimeDrop};
 use crate::executor::Executor;
 use abi::flows::{Arrival, FlowProcessor, Frame, FrameCache, Output, Outputs, Received, Verdict};
@@ -46,6 +47,8 @@ pub(super) struct Flows {
     processor: Box<dyn FlowProcessor>,
     /// Where the next received packets begin.
     start: u64,
+    /// How many packets of the burst come behind those that run now, since a flow cache knows some in between.
+    later: u32,
     leaving: Vec<Leaving>,
     /// Places in `leaving` of what goes through `Egress`.
     changed: Vec<u32>,
@@ -106,7 +109,15 @@ type Beginning = (u64, u32, u32);
 
 impl Flows {
     fn new(processor: Box<dyn FlowProcessor>) -> Flows {
-        Flows { processor, start: 0, leaving: Vec::new(), changed: Vec::new(), again: Vec::new(), arrivals: Vec::new() }
+        Flows {
+            processor,
+            start: 0,
+            later: 0,
+            leaving: Vec::new(),
+            changed: Vec::new(),
+            again: Vec::new(),
+            arrivals: Vec::new(),
+        }
     }
 }
 
@@ -208,6 +219,7 @@ impl Engine {
             records: &mut self.records,
             copies: &mut self.copies,
             work_left: &mut self.work_left,
+            later: flows.later,
             leaving: &mut flows.leaving,
             changed: &mut flows.changed,
             sink,
@@ -278,7 +290,8 @@ impl Engine {
                     self.work_left -= 1;
                     if rewrites {
                         // As for the processor's steps: those behind keep some.
-                        let units = self.work_left.saturating_sub(all.len() as u32 * KEPT_UNITS);
+                        let behind = all.len() as u32 + flows.later;
+                        let units = self.work_left.saturating_sub(behind * KEPT_UNITS);
                         let most = steps + units * UNIT_STEPS;
                         let mut left = most;
                         let done = rewrite(flows.processor.as_mut(), start, &mut packet, &mut left);
@@ -434,6 +447,13 @@ impl Engine {
             }
             return sink.send_all(port, packets);
         }
+        let is_unknown = |at: usize| received.get(at).is_some_and(|one| one.verdict == Verdict::Unknown);
+        let unknown = (0..received.len()).filter(|at| is_unknown(*at)).count();
+        let together = (0..received.len()).filter(|at| is_unknown(*at) && !is_unknown(at + 1)).count();
+        if together > 1 && self.flows.is_none() {
+            return self.run_unknown(exec, packets, received, Burst { port, now_us }, sink);
+        }
+        let mut later = unknown as u32;
         let mut all = std::mem::take(&mut self.known);
         std::mem::swap(&mut all, packets);
         for (mut packet, Received { frame, verdict }) in all.drain(..).zip(received) {
@@ -442,6 +462,10 @@ impl Engine {
                 continue;
             }
             if !packets.is_empty() {
+                later -= packets.len() as u32;
+                if let Some(flows) = &mut self.flows {
+                    flows.later = later;
+                }
                 self.run_pipeline(exec, packets, port, now_us, sink);
             }
             match *verdict {
@@ -458,9 +482,60 @@ impl Engine {
             }
         }
         self.known = all;
+        if let Some(flows) = &mut self.flows {
+            flows.later = 0;
+        }
         if !packets.is_empty() {
             self.run_pipeline(exec, packets, port, now_us, sink);
         }
+    }
+
+    /// Takes all packets of a program with tables to their ends where a flow cache knows some between others. The others run
+    /// together, so that those that ask for copies share the units of work: one run for each row of them would leave nothing for
+    /// the later ones.
+    fn run_unknown<S: Sink>(
+        &mut self,
+        exec: &mut dyn Executor,
+        packets: &mut Vec<Packet>,
+        received: &[Received<'_>],
+        burst: Burst,
+        sink: &mut S,
+    ) {
+        let mut places = [0; BATCH_MAX];
+        let mut count = 0;
+        for (place, (packet, Received { frame, verdict })) in packets.iter_mut().zip(received).enumerate() {
+            if let Verdict::Send { .. } = verdict {
+                adjust(packet, frame.offset, frame.len);
+            }
+            let desc = &mut self.batch.packets[place];
+            describe_received(desc, packet, burst);
+            match *verdict {
+                Verdict::Unknown => {
+                    self.further.packets[count] = *desc;
+                    places[count] = place as u8;
+                    count += 1;
+                }
+                // Where tables decide, the only drop without a reason in the program's code is that at the end of ingress.
+                Verdict::Drop { reason } => {
+                    (desc.fate, desc.fate_arg) = (FateCode::Drop as u32, reason.unwrap_or(self.ingress_drop));
+                }
+                Verdict::Send { port, queue } => {
+                    debug_assert_eq!(queue, 0, "only flow processors know queues");
+                    (desc.fate, desc.egress_port) = (FateCode::Send as u32, port);
+                }
+            }
+        }
+        self.batch.count = packets.len() as u32;
+        self.batch.now_us = burst.now_us;
+        self.further.count = count as u32;
+        self.further.now_us = burst.now_us;
+        exec.run(EntryKind::Ingress, &mut self.further);
+        for (desc, place) in self.further.packets.iter().zip(&places[..count]) {
+            let place = usize::from(*place);
+            self.batch.packets[place] = *desc;
+            apply(desc, &mut packets[place]);
+        }
+        self.sort_out(exec, packets, burst, sink);
     }
 }
 
@@ -498,6 +573,8 @@ struct Collector<'a, S: Sink> {
     work_left: &'a mut u32,
     leaving: &'a mut Vec<Leaving>,
     changed: &'a mut Vec<u32>,
+    /// How many packets of the burst come behind all of these.
+    later: u32,
     sink: &'a mut S,
     /// Packets whose buffers are given away or back: a bit each.
     gone: u64,
@@ -517,7 +594,7 @@ impl<S: Sink> Collector<'_, S> {
 
     /// Units that the packet may cost: those behind it keep some.
     fn units_left(&self, packet: usize) -> u32 {
-        let behind = self.received.len().saturating_sub(packet + 1) as u32;
+        let behind = self.received.len().saturating_sub(packet + 1) as u32 + self.later;
         self.work_left.saturating_sub(behind * KEPT_UNITS)
     }
 

@@ -4,11 +4,13 @@
 mod fixture;
 
 use super::*;
+use crate::server::Service;
 use control::arbitration::ArbitrationRequest;
 use control::control::StreamRequest;
 use control::entity::{
     Action, Atomicity, Entity, FieldMatch, MatchValue, MulticastGroup, Role, TableAction, Update, UpdateKind,
 };
+use control::journal::{Batch, Contents, Journal, Ticket, WhenKept};
 use fixture::{FakeSwitch, id};
 use p4info::ObjectKind;
 use std::sync::atomic::AtomicBool;
@@ -177,6 +179,87 @@ fn running(handle: &Handle, device_id: u64) -> Places {
     handle.turns(device_id).wait(Waits { batches: true, running: true, line: None })
 }
 
+/// A journal whose disk does not answer until it is told to.
+#[derive(Default)]
+struct SlowDisk {
+    last: AtomicU64,
+    /// Who waits for it; `None` once it answers.
+    waiting: Mutex<(bool, Vec<WhenKept>)>,
+}
+
+impl SlowDisk {
+    fn answer(&self) {
+        let mut waiting = lock(&self.waiting);
+        waiting.0 = true;
+        std::mem::take(&mut waiting.1).into_iter().for_each(|then| then(Ok(())));
+    }
+}
+
+impl Journal for SlowDisk {
+    fn append(&self, _: Batch) -> Ticket {
+        Ticket(1 + self.last.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn kept(&self) -> Ticket {
+        Ticket(0)
+    }
+
+    fn when_kept(&self, _: Ticket, then: WhenKept) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.0 { then(Ok(())) } else { waiting.1.push(then) }
+    }
+
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
+    fn replace(&self, _: u64, _: Contents, _: Contents) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn reopen(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn writes_that_wait_for_the_disk_take_no_threads_from_others() {
+    const WAITING: usize = 600;
+    let handle = devices();
+    let disk = Arc::new(SlowDisk::default());
+    handle.with(|control| control.keep(1, Arc::clone(&disk) as _, false)).unwrap();
+    let service = Service::new(Arc::clone(&handle), Duration::from_secs(10));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let all = routes(1, 10, WAITING as u16, Atomicity::ContinueOnError);
+    let one_each = all.updates.iter().map(|update| {
+        let request = Arc::new(WriteRequest { updates: vec![update.clone()], ..(*all).clone() });
+        let service = service.clone();
+        runtime.spawn(async move { service.written(request).await.map(|results| results.len()) })
+    });
+    let waiting: Vec<_> = one_each.collect();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while lock(&disk.waiting).1.len() < WAITING && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let all_wait = lock(&disk.waiting).1.len();
+    let other = runtime.block_on(async {
+        let other = handle.on_device(2, |_, _| 1);
+        tokio::time::timeout(Duration::from_secs(10), other).await
+    });
+    let done = waiting.iter().filter(|task| task.is_finished()).count();
+    disk.answer();
+    let carried_out = runtime.block_on(async {
+        let mut carried_out = 0;
+        for task in waiting {
+            carried_out += task.await.unwrap().unwrap();
+        }
+        carried_out
+    });
+    assert_eq!((all_wait, done), (WAITING, 0), "none is answered before the disk has answered");
+    assert_eq!(other.expect("a request that needs no disk waits").unwrap(), 1);
+    assert_eq!(carried_out, WAITING);
+}
+
 /// The runtime has 512 blocking threads.
 #[test]
 fn requests_that_wait_for_one_device_take_no_threads_from_another() {
@@ -190,7 +273,7 @@ fn requests_that_wait_for_one_device_take_no_threads_from_another() {
         let (write, read, all) = (Arc::clone(&handle), Arc::clone(&handle), Arc::clone(&handle));
         let large = Arc::clone(&large);
         let write = async move { write.write_as_task(large, |_, written| written.results.len()).await };
-        let read = async move { read.read_objects(1, |_| Objects::All, |_| 0, |_, read| read).await };
+        let read = async move { read.read_objects(1, |_| Objects::All, |_| 0).await };
         let all = async move { all.on_device(1, |_, _| 0).await };
         [runtime.spawn(write), runtime.spawn(read), runtime.spawn(all)]
     });
@@ -302,6 +385,6 @@ fn locks_are_kept_of_devices_that_exist_only() {
         let _ = handle.write(&routes(device_id, 10, 1, Atomicity::ContinueOnError));
     }
     assert_eq!(lock(&handle.turns).len(), 2);
-    handle.remove_device(2).unwrap();
+    handle.remove_device(2, || Ok(())).unwrap();
     assert_eq!(lock(&handle.turns).len(), 1);
 }

@@ -13,7 +13,7 @@ use control::arbitration::ArbitrationRequest;
 use control::control::{ConfigAction, SetConfigRequest, StreamRequest};
 use control::entity::*;
 use control::forwarding::ForwardingConfig;
-use control::journal::{After, Batch, Change, Contents, Journal, Slot, Ticket};
+use control::journal::{After, Batch, Change, Contents, Journal, Slot, Ticket, WhenKept};
 use control::restore::Parts;
 use control::{Code, Control};
 use fixture::{FakeSwitch, id};
@@ -326,8 +326,8 @@ impl Journal for Failing {
         self.tickets.lock().unwrap().1
     }
 
-    fn wait(&self, ticket: Ticket) -> Result<(), String> {
-        if self.kept() >= ticket { Ok(()) } else { Err("no space left".into()) }
+    fn when_kept(&self, ticket: Ticket, then: WhenKept) {
+        then(if self.kept() >= ticket { Ok(()) } else { Err("no space left".into()) });
     }
 
     fn failure(&self) -> Option<String> {
@@ -457,6 +457,33 @@ fn devices_ports_and_links_come_back() {
     assert_eq!(store.wiring(Wiring::Now).unwrap(), Some(now));
     assert_eq!(store.wiring(Wiring::CommandLine).unwrap(), Some(KeptWiring::default()));
     assert!(store.kept(DEVICE).unwrap().running.is_none());
+}
+
+#[test]
+fn a_record_that_was_refused_is_not_stored_with_the_next_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let wiring = |device| KeptWiring { devices: vec![device], ..Default::default() };
+    let store = Store::open(dir.path()).unwrap();
+    store.set_wiring(Wiring::Now, &wiring(7)).unwrap();
+    // A file of this name is written before each change of the manifest.
+    let in_the_way = dir.path().join("manifest.new");
+    for repeated in [false, true] {
+        std::fs::create_dir(&in_the_way).unwrap();
+        store.set_wiring(Wiring::Now, &wiring(8)).unwrap_err();
+        assert_eq!(store.wiring(Wiring::Now).unwrap(), Some(wiring(7)));
+        std::fs::remove_dir(&in_the_way).unwrap();
+        let manifest = || std::fs::read(dir.path().join("manifest")).unwrap();
+        let before = manifest();
+        match repeated {
+            // What was there is written again, since what the disk has is not known.
+            true => store.set_wiring(Wiring::Now, &wiring(7)).unwrap(),
+            false => store.set_command_line(DEVICE, b"program").unwrap(),
+        }
+        assert_ne!(manifest(), before);
+    }
+    drop(store);
+    let store = Store::open(dir.path()).unwrap();
+    assert_eq!(store.wiring(Wiring::Now).unwrap(), Some(wiring(7)));
 }
 
 /// A start with what is kept already waits for no disk.

@@ -48,6 +48,11 @@ impl Filter {
         self.left.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether the filter is far larger than so many entries need.
+    pub(super) fn is_too_large(&self, entries: usize) -> bool {
+        self.words.len() > WORDS_MIN && self.words.len() >= super::SHRINK * entries
+    }
+
     /// Adds an entry; for the writer only.
     pub(super) fn add(&self, hash: u32) {
         let word = &self.words[(hash >> self.shift) as usize];

@@ -63,6 +63,16 @@ impl Node {
         }
     }
 
+    /// A copy that is not linked.
+    ///
+    /// # Safety
+    /// `node` is alive.
+    unsafe fn copy(node: *const Node) -> *mut Node {
+        // SAFETY: the caller's promise.
+        let (there, words) = unsafe { (&*node, Node::words(node)) };
+        Node::new(there.hash, there.priority, there.seq, there.entry.load(Ordering::Relaxed), words)
+    }
+
     /// The node, to be freed when no reader can see it; it must be unlinked.
     pub(super) fn unlinked(node: *mut Node) -> Unlinked {
         Unlinked(node)
@@ -161,15 +171,45 @@ impl Buckets {
             let mut node = head.load(Ordering::Relaxed);
             // SAFETY: the caller's promise.
             while let Some(there) = unsafe { node.as_ref() } {
-                let entry = there.entry.load(Ordering::Relaxed);
                 // SAFETY: the node is alive.
-                let words = unsafe { Node::words(node) };
-                let copy = Node::new(there.hash, there.priority, there.seq, entry, words);
+                let copy = unsafe { Node::copy(node) };
                 let end = &mut ends[usize::from(there.hash as usize & self.heads.len() != 0)];
                 end.store(copy, Ordering::Relaxed);
                 // SAFETY: the copy is ours.
                 *end = unsafe { &(*copy).next };
                 node = there.next.load(Ordering::Relaxed);
+            }
+        }
+        new
+    }
+
+    /// As [`Buckets::doubled`], a shorter array; `len` is a power of two.
+    ///
+    /// # Safety
+    /// All linked nodes are alive.
+    pub(super) unsafe fn shortened(&self, len: usize) -> *mut Buckets {
+        let new = Buckets::new(len);
+        let mut nodes: Vec<*mut Node> = Vec::new();
+        for at in 0..len {
+            // These chains become one, in the order of ranks.
+            for head in self.heads.iter().skip(at).step_by(len) {
+                let mut node = head.load(Ordering::Relaxed);
+                // SAFETY: the caller's promise.
+                while let Some(there) = unsafe { node.as_ref() } {
+                    nodes.push(node);
+                    node = there.next.load(Ordering::Relaxed);
+                }
+            }
+            // SAFETY: the nodes are alive.
+            nodes.sort_unstable_by_key(|node| unsafe { (**node).place() });
+            // SAFETY: `new` is ours.
+            let mut end = unsafe { &(*new).heads[at] };
+            for node in nodes.drain(..) {
+                // SAFETY: the node is alive.
+                let copy = unsafe { Node::copy(node) };
+                end.store(copy, Ordering::Relaxed);
+                // SAFETY: the copy is ours.
+                end = unsafe { &(*copy).next };
             }
         }
         new

@@ -5,7 +5,7 @@ use crate::ternary::list::{SEGMENT_MAX, SEGMENT_MIN};
 use abi::TableHandle;
 use base::Bits;
 use base::entry::KeyMatch;
-use base::entry::MatchKind::{Lpm, Optional, Range, Ternary as Masked};
+use base::entry::MatchKind::{Lpm, Optional, Range, Ternary as Wild};
 use random::Random;
 
 /// An engine alone, with made-up addresses of entries.
@@ -119,18 +119,18 @@ fn a_change_costs_the_same_among_many_masks_as_among_few() {
     let range =
         |low: u64, high: u64| KeyMatch::Range { low: Bits::new(16, low.into()), high: Bits::new(16, high.into()) };
     let cases: [(&str, Fields, Rule, Key); 7] = [
-        ("masks", &[(48, Masked)], Rule::Priority, &|n, random| vec![masked(48, n, random)]),
-        ("masks without bit vectors", &[(128, Masked); 5], Rule::Priority, &|n, random| {
+        ("masks", &[(48, Wild)], Rule::Priority, &|n, random| vec![masked(48, n, random)]),
+        ("masks without bit vectors", &[(128, Wild); 5], Rule::Priority, &|n, random| {
             (0..5).map(|_| masked(128, n, random)).collect()
         }),
         ("ranges with one mask", &[(16, Range)], Rule::Priority, &|n, _| vec![range(n % 30_000, 0x8000 + n % 999)]),
-        ("ranges with masks", &[(16, Range), (64, Masked)], Rule::Priority, &|n, random| {
+        ("ranges with masks", &[(16, Range), (64, Wild)], Rule::Priority, &|n, random| {
             vec![range(n % 1000, n % 1000 + n % 7), masked(64, n, random)]
         }),
-        ("one key", &[(32, Masked)], Rule::Priority, &|_, _| {
+        ("one key", &[(32, Wild)], Rule::Priority, &|_, _| {
             vec![KeyMatch::Ternary { value: Bits::zero(32), mask: Bits::ones(32) }]
         }),
-        ("prefixes and optional fields", &[(32, Lpm), (16, Optional), (16, Masked)], Rule::Priority, &|n, random| {
+        ("prefixes and optional fields", &[(32, Lpm), (16, Optional), (16, Wild)], Rule::Priority, &|n, random| {
             let (len, mask) = (n % 33, Bits::ones(32).shl(32 - n % 33));
             let value = bits(32, random).and(&mask);
             let optional = (n % 2 == 0).then(|| bits(16, random));
@@ -157,7 +157,7 @@ fn a_change_costs_the_same_among_many_masks_as_among_few() {
 #[test]
 fn a_table_at_the_limit_of_bit_vectors_is_not_rebuilt_with_every_other_change() {
     let mut random = Random::new(4);
-    let mut bed = Bed::new(&[(128, Masked)], Rule::Priority);
+    let mut bed = Bed::new(&[(128, Wild)], Rule::Priority);
     let mut n = 0;
     let mut insert = |bed: &mut Bed| {
         let packed = bed.packed(&[masked(128, n, &mut random)]);
@@ -185,7 +185,7 @@ fn a_table_at_the_limit_of_bit_vectors_is_not_rebuilt_with_every_other_change() 
 fn lookups_among_many_segments_equal_a_linear_scan_after_every_change() {
     const WORDS: usize = 10;
     let mut random = Random::new(3);
-    let mut bed = Bed::new(&[(128, Masked); 5], Rule::Priority);
+    let mut bed = Bed::new(&[(128, Wild); 5], Rule::Priority);
     let masks: Vec<Vec<u64>> = (0..900)
         .map(|n| {
             (0..WORDS).map(|word| if (n + word) % 3 == 0 { random.next_u64() | 1 << 63 } else { n as u64 }).collect()
@@ -247,4 +247,99 @@ fn lookups_among_many_segments_equal_a_linear_scan_after_every_change() {
     }
     bed.check_segments();
     assert!(bed.engine.vectors.is_none() && segments_max >= 4, "{segments_max} segments");
+}
+
+impl Bed {
+    /// Buckets of all tuples, and bytes of the filter.
+    fn sizes(&self) -> (usize, usize) {
+        // SAFETY: tuples in the map and the filter are alive.
+        unsafe {
+            let buckets = |writer: &Writer| (*(*writer.tuple).buckets.load(Ordering::Relaxed)).len();
+            let filter = &*self.engine.shared.filter.load(Ordering::Relaxed);
+            (self.engine.tuples.values().map(buckets).sum(), filter.bytes())
+        }
+    }
+
+    /// Checks what is counted of masks against the masks.
+    fn check_masks(&self) {
+        let mut all = vec![0; self.shape.words()];
+        self.engine.tuples.keys().for_each(|mask| all.iter_mut().zip(mask).for_each(|(all, mask)| *all |= mask));
+        let nibbles = all.iter().map(|word| (0..16).filter(|nibble| word >> (4 * nibble) & 0xf != 0).count()).sum();
+        let words = all.iter().filter(|word| **word != 0).count();
+        let Masked { nibbles: counted, words: counted_words, .. } = self.engine.masked;
+        assert_eq!((counted, counted_words), (nibbles, words));
+    }
+}
+
+/// Tables that become large and small again, under lookups: buckets and the filter shrink, and nothing is lost meanwhile.
+#[test]
+fn memory_follows_the_entries_that_are_there_and_lookups_equal_a_linear_scan() {
+    // Prefixes of a word, and one mask of whole words; the third is a single value, so its entries form one chain.
+    let masks = [[!0 << 40, 0], [!0, !0], [0, 1]];
+    let mut random = Random::new(7);
+    let mut bed = Bed::new(&[(64, Wild), (64, Wild)], Rule::Priority);
+    let mut there: Vec<(Vec<u64>, Rank, usize)> = Vec::new();
+    let (mut step, mut work) = (0, 0);
+    for (target, last) in [(3_000, false), (40, false), (1_500, false), (9, false), (400, false), (0, true)] {
+        while there.len() != target {
+            step += 1;
+            if there.len() < target {
+                // A chain without end is walked by lookups here, so it stays short.
+                let mask = masks[if random.below(40) == 0 { 2 } else { random.below(2) as usize }];
+                let value = mask.map(|mask: u64| random.next_u64() & mask);
+                let packed = [value, mask].concat();
+                let (rank, entry) = ((1 + random.below(60) as i32, step), 8 * step as usize);
+                bed.insert(&packed, rank, entry);
+                there.push((packed, rank, entry));
+            } else {
+                let (packed, rank, _) = there.swap_remove(random.below(there.len() as u64) as usize);
+                bed.remove(&packed, rank);
+            }
+            if step % 16 != 0 && there.len() > 64 {
+                continue;
+            }
+            let keys: Vec<Vec<u64>> = (0..4)
+                .map(|_| match there.get(random.below(there.len().max(1) as u64) as usize) {
+                    Some((packed, ..)) => (0..2).map(|i| packed[i] | random.next_u64() & !packed[2 + i]).collect(),
+                    None => vec![random.next_u64(), random.next_u64()],
+                })
+                .collect();
+            let expected = |key: &Vec<u64>| {
+                let matching = there.iter().filter(|(packed, ..)| (0..2).all(|i| key[i] & packed[2 + i] == packed[i]));
+                matching
+                    .max_by_key(|(_, rank, _)| (rank.0, std::cmp::Reverse(rank.1)))
+                    .map_or(0, |(_, _, entry)| *entry)
+            };
+            assert_eq!(bed.lookup(&keys), keys.iter().map(expected).collect::<Vec<_>>(), "step {step}");
+        }
+        bed.check_masks();
+        let (buckets, filter) = bed.sizes();
+        assert!(buckets <= (SHRINK * target).max(3 * BUCKETS_MIN), "{buckets} buckets for {target} entries");
+        assert!(filter <= (4 * SHRINK * target).max(256), "a filter of {filter} bytes for {target} entries");
+        let done = bed.engine.work() - std::mem::replace(&mut work, bed.engine.work());
+        println!("{target} entries: {buckets} buckets, a filter of {filter} bytes, {done} copied or stepped over");
+        assert!(!last || bed.engine.tuples.is_empty() && bed.engine.tuples.capacity() <= SHRINK * BUCKETS_MIN);
+    }
+}
+
+/// Keys of 80 bytes: masks all over them have more nibbles than bit vectors are made of.
+#[test]
+fn a_table_uses_bit_vectors_again_once_the_masks_have_gone_that_kept_it_from_them() {
+    let mut random = Random::new(9);
+    let mut bed = Bed::new(&[(128, Wild); 5], Rule::Priority);
+    let any = || KeyMatch::Ternary { value: Bits::zero(128), mask: Bits::zero(128) };
+    for n in 0..400 {
+        let packed = bed.packed(&[masked(128, n, &mut random), any(), any(), any(), any()]);
+        bed.insert(&packed, (1, n), 8);
+    }
+    assert!(bed.engine.vectors.is_some());
+    let wide: Vec<_> = (400..430)
+        .map(|n| (bed.packed(&std::array::from_fn::<_, 5, _>(|_| masked(128, n, &mut random))), (2, n)))
+        .collect();
+    wide.iter().for_each(|(packed, rank)| bed.insert(packed, *rank, 16));
+    bed.check_masks();
+    assert!(bed.engine.vectors.is_none(), "more nibbles than bit vectors are made of");
+    wide.iter().for_each(|(packed, rank)| bed.remove(packed, *rank));
+    bed.check_masks();
+    assert!(bed.engine.vectors.is_some());
 }

@@ -28,6 +28,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Entries of a block; a row has a bit for each.
 const BLOCK: usize = 256;
+/// Nibbles of a word.
+pub(super) const NIBBLES: usize = 16;
 /// Values of a nibble.
 const VALUES: usize = 16;
 /// Rows that are combined before the result is tested for zero.
@@ -88,7 +90,7 @@ pub(super) struct Nibble {
 }
 
 /// The nibbles in which a mask has bits.
-pub(super) fn nibbles(mask: &[u64]) -> impl Iterator<Item = Nibble> {
+fn nibbles(mask: &[u64]) -> impl Iterator<Item = Nibble> {
     let all = (0..mask.len()).flat_map(|word| (0..64).step_by(4).map(move |shift| Nibble { word, shift }));
     all.filter(|nibble| mask[nibble.word] >> nibble.shift & 0xf != 0)
 }

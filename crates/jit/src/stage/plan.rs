@@ -205,7 +205,9 @@ impl<'a> Planner<'a> {
             let is_control = program.stages[entry.stages[node.position].index()].kind == StageKind::Control;
             for (i, inst) in planner.insts(n).iter().enumerate() {
                 match &inst.op {
-                    Op::RegisterWrite { register, .. } => planner.written.push(*register),
+                    Op::RegisterWrite { register, .. } | Op::RegisterUpdate { register, .. } => {
+                        planner.written.push(*register);
+                    }
                     Op::AddEntry { table, .. } => planner.added.push(*table),
                     Op::Apply { table, keys, .. } if is_control && !keys.is_empty() => {
                         let engine = bindings.tables.get(table.index()).map(|b| b.engine);
@@ -422,13 +424,17 @@ impl<'a> Planner<'a> {
     /// What an operation accesses in an order that other packets can observe.
     fn ordered(&self, op: &Op) -> Option<Ordered> {
         match op {
-            Op::RegisterRead { register, .. } | Op::RegisterWrite { register, .. }
+            Op::RegisterRead { register, .. }
+            | Op::RegisterWrite { register, .. }
+            | Op::RegisterUpdate { register, .. }
                 if lock_rank(self.bindings, *register).is_some() =>
             {
                 Some(Ordered::Locked)
             }
             Op::RegisterRead { register, .. } if !self.written.contains(register) => None,
-            Op::RegisterRead { register, .. } | Op::RegisterWrite { register, .. } => Some(Ordered::Extern(*register)),
+            Op::RegisterRead { register, .. }
+            | Op::RegisterWrite { register, .. }
+            | Op::RegisterUpdate { register, .. } => Some(Ordered::Extern(*register)),
             Op::Meter { meter, .. } | Op::MeterDirect { meter, .. } => Some(Ordered::Extern(*meter)),
             // The lookup finds what earlier packets have added.
             Op::Apply { table, .. } if !self.added.contains(table) => None,

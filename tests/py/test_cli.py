@@ -422,6 +422,8 @@ def test_listen_names_digests_that_are_not_sent(daemon):
                       "workers run at the same time"]),
     ("stateful_firewall", ["register MyIngress.connections: a packet comes to one cell, which it can lock, and does not if it only "
                            "reads it", "workers run at the same time"]),
+    ("nat44", ["register MyIngress.next_port: a packet changes one cell by one instruction, and comes to no other afterwards: nothing "
+               "is locked", "workers run at the same time"]),
     ("router", ["the program has no registers: workers share no state that packets read and write"]),
 ])
 def test_check_says_how_workers_share_registers(program, lines):

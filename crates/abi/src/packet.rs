@@ -89,8 +89,8 @@ pub struct Batch {
 #[repr(C)]
 #[derive(Debug)]
 pub struct WorkerCtx {
-    /// This worker's counter cells, by extern id: arrays of `[packets, bytes]` pairs; null for externs that are not
-    /// counters. Written by this worker alone; read by any thread with relaxed loads.
+    /// This worker's counter cells, by extern id: arrays of `[packets, bytes]` pairs, of meters three pairs for each cell,
+    /// by colour; null for other externs. Written by this worker alone; read by any thread with relaxed loads.
     pub counters: *const *mut [u64; 2],
     /// This worker's `[hits, misses]` by table id, incremented by compiled code at each apply. Written by this worker
     /// alone; read by any thread with relaxed loads.

@@ -218,6 +218,10 @@ pub enum ExternBinding {
     Meter {
         /// Number of cells.
         size: u64,
+        /// The first cell, only to be prefetched.
+        cells: *const u8,
+        /// Distance in bytes from one cell to the next; what packets need of each is in its first cache line.
+        stride_bytes: u32,
     },
     /// A register: `size` cells of [`register_cell_bytes`] each, [`register_stride_bytes`] apart, shared by all
     /// workers. A cell of up to eight bytes, and each word of a larger one, is read and written in one access.
@@ -233,6 +237,8 @@ pub enum ExternBinding {
         /// The rank of its locks, if packets lock cells (`ir::atomicity`). Locks are acquired in ascending order of
         /// rank. A cell's lock is the byte directly after its [`register_cell_bytes`]: 0 when free, 1 when held.
         lock_rank: Option<u32>,
+        /// Whether packets of several workers change cells by atomic instructions: `Op::RegisterUpdate` must be one.
+        is_stepped: bool,
     },
     /// Nothing to bind: action profiles, digests.
     None,

@@ -226,7 +226,7 @@ fn measured(kind: &Kind, flows: usize, settings: &Settings) -> Result<Vec<f64>> 
     compare::some(&mut subjects, &workload.frames, settings.batch, frames)
         .context("in code that was compiled again")?;
     subjects.truncate(1);
-    let plan = settings.plan(&workload);
+    let plan = settings.plan(workload.frames.len());
     let mut series = with_lock(settings, || measure::interleaved(&mut subjects, &workload.frames, plan))?;
     Ok(series.remove(0).rounds)
 }

@@ -186,9 +186,16 @@ enum Item {
 struct Scaling {
     name: &'static str,
     title: &'static str,
-    workload: fn(quick: bool) -> Workload,
+    state: State,
     spread: Spread,
-    cells: Cells,
+}
+
+/// What keeps the state.
+enum State {
+    /// Registers.
+    Cells(Make, Cells),
+    /// Meters, of as many customers.
+    Meters(usize),
 }
 
 /// Makes a workload; `quick` makes tiny counts.
@@ -204,62 +211,90 @@ static ARCHITECTURES: [(&str, Make); 3] = [
 const FIREWALL_CELLS: Cells = Cells { registers: 1, size: 1 << 20 };
 const SKETCH_CELLS: Cells = Cells { registers: 4, size: 1 << 16 };
 
-static SCALING: [Scaling; 8] = [
+static SCALING: [Scaling; 12] = [
     Scaling {
         name: "scaling-stateful_firewall",
         title: "two workers on stateful_firewall, 64 connections",
-        workload: |_| stateful_firewall::workload(Flows::Uniform(64), 64, 1),
+        state: State::Cells(|_| stateful_firewall::workload(Flows::Uniform(64), 64, 1), FIREWALL_CELLS),
         spread: Spread::Any,
-        cells: FIREWALL_CELLS,
     },
     Scaling {
         name: "scaling-stateful_firewall-rss",
         title: "two workers on stateful_firewall, 64 connections, a flow to one worker",
-        workload: |_| stateful_firewall::workload(Flows::Uniform(64), 64, 1),
+        state: State::Cells(|_| stateful_firewall::workload(Flows::Uniform(64), 64, 1), FIREWALL_CELLS),
         spread: Spread::ByFlow,
-        cells: FIREWALL_CELLS,
     },
     Scaling {
         name: "scaling-stateful_firewall-100k",
         title: "two workers on stateful_firewall, 100k connections",
-        workload: |quick| stateful_firewall::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+        state: State::Cells(
+            |quick| stateful_firewall::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+            FIREWALL_CELLS,
+        ),
         spread: Spread::Any,
-        cells: FIREWALL_CELLS,
     },
     Scaling {
         name: "scaling-stateful_firewall-100k-rss",
         title: "two workers on stateful_firewall, 100k connections, a flow to one worker",
-        workload: |quick| stateful_firewall::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+        state: State::Cells(
+            |quick| stateful_firewall::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+            FIREWALL_CELLS,
+        ),
         spread: Spread::ByFlow,
-        cells: FIREWALL_CELLS,
     },
     Scaling {
         name: "scaling-heavy_hitter",
         title: "two workers on heavy_hitter, 64 flows",
-        workload: |_| heavy_hitter::workload(Flows::Uniform(64), 64, 1),
+        state: State::Cells(|_| heavy_hitter::workload(Flows::Uniform(64), 64, 1), SKETCH_CELLS),
         spread: Spread::Any,
-        cells: SKETCH_CELLS,
     },
     Scaling {
         name: "scaling-heavy_hitter-rss",
         title: "two workers on heavy_hitter, 64 flows, a flow to one worker",
-        workload: |_| heavy_hitter::workload(Flows::Uniform(64), 64, 1),
+        state: State::Cells(|_| heavy_hitter::workload(Flows::Uniform(64), 64, 1), SKETCH_CELLS),
         spread: Spread::ByFlow,
-        cells: SKETCH_CELLS,
     },
     Scaling {
         name: "scaling-heavy_hitter-100k",
         title: "two workers on heavy_hitter, 100k flows",
-        workload: |quick| heavy_hitter::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+        state: State::Cells(
+            |quick| heavy_hitter::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+            SKETCH_CELLS,
+        ),
         spread: Spread::Any,
-        cells: SKETCH_CELLS,
     },
     Scaling {
         name: "scaling-heavy_hitter-100k-rss",
         title: "two workers on heavy_hitter, 100k flows, a flow to one worker",
-        workload: |quick| heavy_hitter::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+        state: State::Cells(
+            |quick| heavy_hitter::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+            SKETCH_CELLS,
+        ),
         spread: Spread::ByFlow,
-        cells: SKETCH_CELLS,
+    },
+    Scaling {
+        name: "scaling-rate_limiter",
+        title: "two workers on rate_limiter, 64 customers",
+        state: State::Meters(64),
+        spread: Spread::Any,
+    },
+    Scaling {
+        name: "scaling-rate_limiter-rss",
+        title: "two workers on rate_limiter, 64 customers, a flow to one worker",
+        state: State::Meters(64),
+        spread: Spread::ByFlow,
+    },
+    Scaling {
+        name: "scaling-rate_limiter-50k",
+        title: "two workers on rate_limiter, 50k customers",
+        state: State::Meters(50_000),
+        spread: Spread::Any,
+    },
+    Scaling {
+        name: "scaling-rate_limiter-50k-rss",
+        title: "two workers on rate_limiter, 50k customers, a flow to one worker",
+        state: State::Meters(50_000),
+        spread: Spread::ByFlow,
     },
 ];
 
@@ -375,8 +410,16 @@ impl Item {
                     println!("{title}: left out, there is one CPU\n");
                     return Ok(());
                 }
-                let how = (scaling.spread, Some(scaling.cells));
-                workers::run(&title, &(scaling.workload)(args.quick), how, 1.85, settings)?
+                match scaling.state {
+                    State::Cells(workload, cells) => {
+                        workers::run(&title, &workload(args.quick), (scaling.spread, Some(cells)), 1.85, settings)?
+                    }
+                    State::Meters(customers) => {
+                        let customers = if args.quick { customers.min(500) } else { customers };
+                        let loaded = workers::rate_limiter(customers, settings)?;
+                        workers::measured(&title, &loaded, (scaling.spread, None), 1.85, settings)?
+                    }
+                }
             }
             Item::Copies(row) => copies::run(row, settings)?,
             Item::Examples(row) => examples::run(row, settings)?,

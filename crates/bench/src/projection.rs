@@ -14,22 +14,19 @@ use crate::contention::programs::{Access, Layout, Program, Wait};
 use crate::contention::simulation::{Outcome, Parameters, run as simulate};
 use crate::contention::traffic::{Arrival, Shares, Spread};
 use crate::csv_table::CsvTable;
-use crate::frames::{Frames, Writer};
+use crate::frames::Frames;
 use crate::measure::{Plan, Track, quantile};
 use crate::origin;
 use crate::report::{short, table};
 use crate::rows::{Settings, with_lock};
 use crate::subject;
-use crate::workers::{self, on_threads};
-use crate::workload::examples::RATE_LIMITER;
-use crate::workload::{Flows, Workload, heavy_hitter, stateful_firewall};
-use crate::{compare, source};
+use crate::workers::{self, Loaded, on_threads};
+use crate::workload::{Flows, heavy_hitter, stateful_firewall};
 use anyhow::{Context, Result};
+use datapath::Pipeline;
 use datapath::timing::ticks;
-use datapath::{EngineKind, Pipeline};
 use random::Random;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// What the command line may say.
 #[derive(Clone, Debug)]
@@ -62,8 +59,6 @@ enum Measured {
 
 const MEASURED: [Measured; 3] = [Measured::Firewall, Measured::HeavyHitter, Measured::RateLimiter];
 
-/// Flows of which the interpreter compares all frames; as in [`crate::examples`].
-const COMPARED: usize = 512;
 /// Most customers of `rate_limiter`: its program declares a table of 65,536 entries.
 const CUSTOMERS_MAX: usize = 50_000;
 /// What is measured before and after a round differs by no more than this factor, or the round is left out.
@@ -109,8 +104,7 @@ impl Measured {
         match self {
             Measured::Firewall => Layout::Registers { count: 1, cells: 1 << 20, stride },
             Measured::HeavyHitter => Layout::Registers { count: 4, cells: 1 << 16, stride },
-            // Configuration, lock, two buckets.
-            Measured::RateLimiter => Layout::Entries { cells: 1 << 16, stride: 96 },
+            Measured::RateLimiter => Layout::Entries { cells: 1 << 16, stride: 128 },
         }
     }
 
@@ -124,66 +118,16 @@ impl Measured {
     }
 }
 
-/// A loaded program and its frames, a frame for each flow.
-struct Loaded {
-    /// For one worker: nothing is locked.
-    alone: Arc<Pipeline>,
-    /// For two.
-    shared: Arc<Pipeline>,
-    frames: Frames,
-}
-
 fn load(program: Measured, flows: usize, settings: &Settings) -> Result<Loaded> {
-    let of = |workload: Workload| {
-        let alone = subject::load(&workload, &settings.options, 1)?;
-        workers::compared(program.name(), &alone, &workload, settings)?;
-        let shared = subject::load(&workload, &settings.options, 2)?;
-        workers::compared(program.name(), &shared, &workload, settings)?;
-        Ok(Loaded { alone, shared, frames: workload.frames })
-    };
     match program {
-        Measured::Firewall => of(stateful_firewall::workload(Flows::Uniform(flows), 64, 1)),
-        Measured::HeavyHitter => of(heavy_hitter::workload(Flows::Uniform(flows), 64, 1)),
-        Measured::RateLimiter => rate_limiter(flows, settings),
+        Measured::Firewall => {
+            Loaded::new(program.name(), &stateful_firewall::workload(Flows::Uniform(flows), 64, 1), settings)
+        }
+        Measured::HeavyHitter => {
+            Loaded::new(program.name(), &heavy_hitter::workload(Flows::Uniform(flows), 64, 1), settings)
+        }
+        Measured::RateLimiter => workers::rate_limiter(flows, settings),
     }
-}
-
-/// `rate_limiter` with a customer for each flow, compared with the interpreter.
-fn rate_limiter(flows: usize, settings: &Settings) -> Result<Loaded> {
-    let program = subject::compile(&source::example(RATE_LIMITER.program), &settings.options)?;
-    let load = |engine, workers, flows: usize| -> Result<Pipeline> {
-        let pipeline = datapath::load_with(Arc::clone(&program), engine, workers, &settings.options.code)?;
-        (RATE_LIMITER.prepare)(&pipeline, flows as u32)?;
-        Ok(pipeline)
-    };
-    let frames_of = |order: Vec<u32>| {
-        let (mut frames, mut w) = (Frames::with_capacity(order.len(), 64), Writer::default());
-        for flow in order {
-            w.clear();
-            let port = RATE_LIMITER.frames[0](flow, &[], &mut w);
-            frames.push(port, &w.0);
-        }
-        frames
-    };
-    let interpreter = load(EngineKind::Interpreter, 1, flows.min(COMPARED))?;
-    let few = frames_of((0..flows.min(COMPARED) as u32).collect());
-    let compared = |workers| -> Result<Arc<Pipeline>> {
-        let pipeline = load(EngineKind::Machine, workers, flows)?;
-        for _ in 0..2 {
-            for worker in 0..workers {
-                let name = format!("worker {worker}");
-                let interpreter = subject::of_pipeline("interpreter", &interpreter, 0);
-                let mut both = [subject::of_pipeline(&name, &pipeline, worker), interpreter];
-                compare::all(&mut both, &few, settings.batch)
-                    .with_context(|| format!("rate_limiter: {name} and the interpreter differ"))?;
-            }
-            pipeline.recompile(settings.options.specialise);
-        }
-        Ok(Arc::new(pipeline))
-    };
-    let mut order: Vec<u32> = (0..flows as u32).collect();
-    Random::stream(1, 4).shuffle(&mut order);
-    Ok(Loaded { alone: compared(1)?, shared: compared(2)?, frames: frames_of(order) })
 }
 
 /// Cycles per packet of workers that play frames at the same time, all together, and the untimed cycles per packet of each.
@@ -345,10 +289,9 @@ fn measure_row(
     let plan = settings_plan(settings);
     let frames = frames_of(loaded, exponent, plan.count);
     let all = workers::Spread::Any.of(&frames, 1);
-    let parts = match (spread, program) {
-        (Spread::Any, _) => workers::Spread::Any.of(&frames, 2),
-        (_, Measured::RateLimiter) => by_source(&frames),
-        _ => workers::Spread::ByFlow.of(&frames, 2),
+    let parts = match spread {
+        Spread::Any => workers::Spread::Any.of(&frames, 2),
+        Spread::ByFlow => workers::Spread::ByFlow.of(&frames, 2),
     };
     let shares = Shares::zipf(flows as u32, exponent);
     let arrival = if exponent == 0.0 { Arrival::Rounds } else { Arrival::Saturated };
@@ -366,17 +309,6 @@ fn measure_row(
     let zipf = if exponent == 0.0 { String::new() } else { format!(", Zipf {exponent}") };
     let title = format!("{}, {} flows{zipf}{by_flow}", program.name(), short(flows as f64));
     Row { title, rounds: rounds_of(settings, round) }
-}
-
-/// The frames of two workers, by their IPv4 source address: a customer's go to one worker.
-fn by_source(frames: &Frames) -> Vec<Frames> {
-    let mut parts = vec![Frames::default(); 2];
-    for i in 0..frames.len() {
-        let (port, frame) = frames.get(i);
-        let source = frame[26..30].iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        parts[Random::new(source).index(2)].push(port as u16, frame);
-    }
-    parts
 }
 
 fn settings_plan(settings: &Settings) -> Plan {

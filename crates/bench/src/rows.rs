@@ -24,12 +24,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// How many packets of a workload are played.
-    pub fn plan(&self, workload: &Workload) -> Plan {
+    /// How many packets of a workload with `frames` frames are played.
+    pub fn plan(&self, frames: usize) -> Plan {
         if self.quick {
             return Plan { batch: self.batch, rounds: 2, warm: 64, count: 256 };
         }
-        Plan::for_frames(workload.frames.len(), self.batch, self.rounds)
+        Plan::for_frames(frames, self.batch, self.rounds)
     }
 }
 
@@ -392,7 +392,7 @@ pub fn engines(title: &str, workload: &Workload, settings: &Settings) -> Result<
 /// # Errors
 /// If the lock cannot be taken.
 pub fn timed(subjects: &mut [Subject], workload: &Workload, settings: &Settings) -> Result<Vec<Series>> {
-    let plan = settings.plan(workload);
+    let plan = settings.plan(workload.frames.len());
     with_lock(settings, || measure::interleaved(subjects, &workload.frames, plan))
 }
 

@@ -5,17 +5,22 @@
 //! packets come to, by plain loads and stores, which lose counts. Whatever keeps them takes longer.
 
 use crate::compare;
-use crate::frames::Frames;
+use crate::frames::{Frames, Writer};
 use crate::measure::{Plan, Ratio, Series, Track};
 use crate::rows::{Bar, Row, Settings, with_lock};
-use crate::subject;
 use crate::workload::Workload;
+use crate::workload::examples::RATE_LIMITER;
+use crate::{source, subject};
 use anyhow::{Context, Result};
-use datapath::Pipeline;
 use datapath::timing::ticks;
+use datapath::{EngineKind, Pipeline};
+use random::Random;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+/// Flows of which the interpreter compares all frames; as in [`crate::examples`].
+const COMPARED: usize = 512;
 /// Packets of a turn, untimed and timed: tens of milliseconds, a hundred times the time that threads need to start
 /// together. Shorter turns of two workers overlapped only in part.
 const WARM_MIN: usize = 250_000;
@@ -55,11 +60,12 @@ impl Spread {
     }
 }
 
-/// A number of a frame's flow, the same for both directions: addresses and ports of IPv4.
-fn flow(frame: &[u8]) -> u64 {
+/// A well mixed number of a frame's flow, the same for both directions, from addresses and ports of IPv4. Each end is
+/// mixed before both are added: in the exclusive or of two addresses that count flows in the same bits, these bits cancel.
+pub(crate) fn flow(frame: &[u8]) -> u64 {
     let word = |at: usize, len: usize| frame[at..at + len].iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
-    let mixed = (word(26, 4) ^ word(30, 4)) << 16 | (word(34, 2) ^ word(36, 2));
-    mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+    let end = |address, port| Random::new(word(address, 4) << 16 | word(port, 2)).next_u64();
+    Random::new(end(26, 34).wrapping_add(end(30, 36))).next_u64()
 }
 
 /// Waits until all threads are here, without sleeping, so that they go on at the same moment.
@@ -117,7 +123,7 @@ fn adds(memory: &[AtomicU32], cells: Cells, frames: &[Frames], plan: Plan) -> Ve
     on_threads(frames.len(), |worker, start| {
         let frames = &frames[worker];
         let of_frame = |i: usize| {
-            let mut rng = random::Random::stream(flow(frames.get(i).1), 7);
+            let mut rng = Random::stream(flow(frames.get(i).1), 7);
             (0..cells.registers).map(|r| r * cells.size + rng.index(cells.size)).collect::<Vec<usize>>()
         };
         let places: Vec<usize> = (0..frames.len()).flat_map(of_frame).collect();
@@ -161,6 +167,69 @@ pub(crate) fn compared(title: &str, pipeline: &Pipeline, workload: &Workload, se
     both(&workload.frames)
 }
 
+/// A program loaded for one worker, and for two.
+pub struct Loaded {
+    /// For one worker: its code locks nothing.
+    pub alone: Arc<Pipeline>,
+    /// For two.
+    pub shared: Arc<Pipeline>,
+    /// The frames of all flows.
+    pub frames: Frames,
+    /// Fates of the frames that were compared.
+    pub fates: [u64; 3],
+}
+
+impl Loaded {
+    /// A workload's program, compared with its reference.
+    pub fn new(title: &str, workload: &Workload, settings: &Settings) -> Result<Loaded> {
+        let alone = subject::load(workload, &settings.options, 1)?;
+        compared(title, &alone, workload, settings)?;
+        let shared = subject::load(workload, &settings.options, 2)?;
+        let fates = compared(title, &shared, workload, settings)?;
+        Ok(Loaded { alone, shared, frames: workload.frames.clone(), fates })
+    }
+}
+
+/// `rate_limiter` with a customer for each flow, whose first [`COMPARED`] frames are compared with the interpreter.
+pub fn rate_limiter(flows: usize, settings: &Settings) -> Result<Loaded> {
+    let program = subject::compile(&source::example(RATE_LIMITER.program), &settings.options)?;
+    let load = |engine, workers, flows: usize| -> Result<Pipeline> {
+        let pipeline = datapath::load_with(Arc::clone(&program), engine, workers, &settings.options.code)?;
+        (RATE_LIMITER.prepare)(&pipeline, flows as u32)?;
+        Ok(pipeline)
+    };
+    let frames_of = |order: Vec<u32>| {
+        let (mut frames, mut w) = (Frames::with_capacity(order.len(), 64), Writer::default());
+        for flow in order {
+            w.clear();
+            let port = RATE_LIMITER.frames[0](flow, &[], &mut w);
+            frames.push(port, &w.0);
+        }
+        frames
+    };
+    let interpreter = load(EngineKind::Interpreter, 1, flows.min(COMPARED))?;
+    let few = frames_of((0..flows.min(COMPARED) as u32).collect());
+    let compared = |workers| -> Result<(Arc<Pipeline>, [u64; 3])> {
+        let pipeline = load(EngineKind::Machine, workers, flows)?;
+        let mut fates = [0; 3];
+        for _ in 0..2 {
+            for worker in 0..workers {
+                let name = format!("worker {worker}");
+                let interpreter = subject::of_pipeline("interpreter", &interpreter, 0);
+                let mut both = [subject::of_pipeline(&name, &pipeline, worker), interpreter];
+                fates = compare::all(&mut both, &few, settings.batch)
+                    .with_context(|| format!("rate_limiter: {name} and the interpreter differ"))?;
+            }
+            pipeline.recompile(settings.options.specialise);
+        }
+        Ok((Arc::new(pipeline), fates))
+    };
+    let mut order: Vec<u32> = (0..flows as u32).collect();
+    Random::stream(1, 4).shuffle(&mut order);
+    let ((alone, _), (shared, fates)) = (compared(1)?, compared(2)?);
+    Ok(Loaded { alone, shared, frames: frames_of(order), fates })
+}
+
 /// Measures one workload; two workers are to be `bar` times as fast as one.
 pub fn run(
     title: &str,
@@ -169,37 +238,107 @@ pub fn run(
     bar: f64,
     settings: &Settings,
 ) -> Result<Row> {
-    let alone = subject::load(workload, &settings.options, 1)?;
-    compared(title, &alone, workload, settings)?;
-    let pipeline = subject::load(workload, &settings.options, 2)?;
-    let fates = compared(title, &pipeline, workload, settings)?;
-    let mut plan = settings.plan(workload);
+    measured(title, &Loaded::new(title, workload, settings)?, (spread, cells), bar, settings)
+}
+
+/// As [`run`], of a loaded program.
+pub fn measured(
+    title: &str,
+    loaded: &Loaded,
+    (spread, cells): (Spread, Option<Cells>),
+    bar: f64,
+    settings: &Settings,
+) -> Result<Row> {
+    let Loaded { alone, shared: pipeline, frames, fates } = loaded;
+    let mut plan = settings.plan(frames.len());
     if !settings.quick {
         // So long that both run at the same time for nearly all of it.
         plan = Plan { warm: plan.warm.max(WARM_MIN), count: plan.count.max(COUNT_MIN), ..plan };
     }
-    let (all, parts) = (Spread::Any.of(&workload.frames, 1), spread.of(&workload.frames, 2));
+    let (all, parts) = (Spread::Any.of(frames, 1), spread.of(frames, 2));
     let memory: Vec<AtomicU32> =
         (0..cells.map_or(0, |cells| cells.registers * cells.size)).map(|_| AtomicU32::new(0)).collect();
-    let mut rounds = [const { Vec::new() }; 4];
+    let mut rounds = [const { Vec::new() }; 5];
     with_lock(settings, || {
         for _ in 0..plan.rounds {
-            rounds[0].push(shared(together(&alone, &all, plan)));
-            rounds[1].push(shared(together(&pipeline, &parts, plan)));
+            rounds[0].push(shared(together(alone, &all, plan)));
+            rounds[1].push(shared(together(pipeline, &all, plan)));
+            rounds[2].push(shared(together(pipeline, &parts, plan)));
             if let Some(cells) = cells {
-                rounds[2].push(shared(adds(&memory, cells, &all, plan)));
-                rounds[3].push(shared(adds(&memory, cells, &parts, plan)));
+                rounds[3].push(shared(adds(&memory, cells, &all, plan)));
+                rounds[4].push(shared(adds(&memory, cells, &parts, plan)));
             }
         }
     })?;
-    let names =
-        ["1 worker", "2 workers, together", "adds to as many cells, 1 thread", "adds to as many cells, 2 threads"];
+    let names = [
+        "1 worker",
+        "1 worker, code for two",
+        "2 workers, together",
+        "adds to as many cells, 1 thread",
+        "adds to as many cells, 2 threads",
+    ];
     let series = names.into_iter().zip(rounds).map(|(name, rounds)| Series { name: name.to_string(), rounds });
     let series: Vec<Series> = series.filter(|series| !series.rounds.is_empty()).collect();
-    let ratio = Ratio::new(&series[0], &series[1]);
-    let mut bars = vec![Bar { at_most: false, ..Bar::with("rate of 2 workers / 1 worker", ratio, bar) }];
-    if let [_, _, one, two] = &series[..] {
+    let ratio = Ratio::new(&series[0], &series[2]);
+    let mut bars = vec![
+        Bar { at_most: false, ..Bar::with("rate of 2 workers / 1 worker", ratio, bar) },
+        Bar::without("cycles of code for two / for one, 1 worker", Ratio::new(&series[1], &series[0])),
+    ];
+    if let [_, _, _, one, two] = &series[..] {
         bars.push(Bar::without("the same of adds to as many cells", Ratio::new(one, two)));
     }
-    Ok(Row { name: title.to_string(), series, bars, fates })
+    Ok(Row { name: title.to_string(), series, bars, fates: *fates })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(of: impl Fn(u32) -> ((u32, u16), (u32, u16)), flows: u32) -> Frames {
+        let (mut frames, mut w) = (Frames::default(), Writer::default());
+        for flow in 0..flows {
+            let ((source, from), (destination, to)) = of(flow);
+            w.clear().ethernet(1, 2).ipv4(source, destination, 17, 64, 8);
+            w.be::<2>(from.into()).be::<2>(to.into()).be::<4>(0);
+            frames.push(0, &w.0);
+        }
+        frames
+    }
+
+    #[test]
+    fn flows_are_spread_evenly_whatever_their_addresses_count() {
+        type Ends = ((u32, u16), (u32, u16));
+        let counted: [fn(u32) -> Ends; 6] = [
+            // Both addresses count in the same bits, as `rate_limiter`'s.
+            |flow| ((0x0a2d_0000 + flow, 1000), (0xcb00_7000 + flow % 251, 443)),
+            |flow| ((0x0a00_0000 + flow, 1000), (0x0a00_0000 + flow, 1000)),
+            |flow| ((0x0a00_0000 + (flow << 8), 1000), (0xcb00_7001, 443)),
+            |flow| ((0x0a00_0001, 1024 + flow as u16), (0xcb00_7001, 443)),
+            |flow| ((0x0a00_0001, 1024 + flow as u16), (0xcb00_7001, 1024 + flow as u16)),
+            |flow| ((0x0a00_0000 + (flow << 1), (flow << 4) as u16), (0xcb00_7000 + (flow << 1), (flow << 4) as u16)),
+        ];
+        for (i, of) in counted.into_iter().enumerate() {
+            for flows in [64, 1024] {
+                for workers in [2, 8] {
+                    let parts = Spread::ByFlow.of(&frames(of, flows), workers);
+                    assert_eq!(parts.iter().map(Frames::len).sum::<usize>(), flows as usize);
+                    // Four standard deviations of a binomial distribution.
+                    let (mean, part) = (f64::from(flows) / workers as f64, 1.0 / workers as f64);
+                    let most = 4.0 * (f64::from(flows) * part * (1.0 - part)).sqrt();
+                    for part in &parts {
+                        assert!((part.len() as f64 - mean).abs() <= most, "traffic {i}: {} of {flows}", part.len());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn both_directions_of_a_flow_go_to_one_worker() {
+        for flow_number in 0..200 {
+            let (a, b) = ((0x0a00_0000 + flow_number, 1000), (0xcb00_7001, 443 + flow_number as u16));
+            let [there, back] = [frames(|_| (a, b), 1), frames(|_| (b, a), 1)];
+            assert_eq!(flow(there.get(0).1), flow(back.get(0).1));
+        }
+    }
 }

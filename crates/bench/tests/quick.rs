@@ -101,11 +101,14 @@ fn the_program_is_cut_into_parts_and_runs_on_two_workers() {
     let run = |workload: &Workload, how| {
         workers::run("workers", workload, how, 1.9, &settings()).unwrap_or_else(|e| panic!("{e:#}"))
     };
-    assert_eq!(run(&workload, (Spread::Any, None)).series.len(), 2);
+    assert_eq!(run(&workload, (Spread::Any, None)).series.len(), 3);
     let firewall = stateful_firewall::workload(Flows::Uniform(64), 64, 1);
     let cells = Some(Cells { registers: 1, size: 1 << 20 });
     let row = run(&firewall, (Spread::ByFlow, cells));
-    assert_eq!((row.series.len(), row.bars.len()), (4, 2));
+    assert_eq!((row.series.len(), row.bars.len()), (5, 3));
+    let limited = workers::rate_limiter(200, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+    let row = workers::measured("rate_limiter", &limited, (Spread::ByFlow, None), 1.9, &settings());
+    assert_eq!(row.unwrap_or_else(|e| panic!("{e:#}")).series.len(), 3);
 }
 
 #[test]

@@ -255,12 +255,12 @@ fn load_now(
     if let Some(symbol) = program.unresolved().next() {
         return Err(refuse(format!("it calls `{symbol}`, which this switch does not have")));
     }
-    let peeking = match engine {
+    let shared = match engine {
         EngineKind::Interpreter => None,
         _ if workers == 1 => None,
-        _ => opt::peeks(&program, &options.passes).map(Arc::new),
+        _ => opt::for_several_workers(&program, &options.passes).map(Arc::new),
     };
-    let program = peeking.unwrap_or(program);
+    let program = shared.unwrap_or(program);
     let fast = |(old, keep): (&'_ Pipeline, _)| old.backend.fast().cloned().map(|fast| (fast, keep));
     let may_keep = matches!(engine, EngineKind::Machine | EngineKind::Staged);
     let kept = old.filter(|(old, _)| may_keep && old.workers() == workers).and_then(fast);
@@ -366,6 +366,10 @@ pub fn updates_registers(program: &Program) -> bool {
         match &inst.op {
             Op::RegisterRead { register, .. } => _ = read.insert(*register),
             Op::RegisterWrite { register, .. } => _ = written.insert(*register),
+            Op::RegisterUpdate { register, .. } => {
+                read.insert(*register);
+                written.insert(*register);
+            }
             _ => {}
         }
     }

@@ -331,13 +331,17 @@ impl FastState {
     pub fn bindings(&self) -> Bindings {
         let bind = |(i, cells): (usize, &Cells)| match cells {
             Cells::Counters(counters) => ExternBinding::Counter { size: counters.size() },
-            Cells::Meters(meters) => ExternBinding::Meter { size: meters.size() },
+            Cells::Meters(meters) => {
+                let (cells, stride_bytes) = meters.lines();
+                ExternBinding::Meter { size: meters.size(), cells, stride_bytes }
+            }
             Cells::Registers(r) => ExternBinding::Register {
                 cells: r.first(),
                 size: r.size(),
                 width: r.width(),
                 footprint_bytes: r.footprint_bytes(),
                 lock_rank: self.atomicity.rank(ExternId::from_index(i)),
+                is_stepped: self.atomicity.is_stepped(ExternId::from_index(i)),
             },
             Cells::None => ExternBinding::None,
         };

@@ -64,7 +64,9 @@ pub fn optimisations() -> Vec<Optimisation> {
     let actions = Optimisation { name: SPECIALISE_ACTIONS, about, part: Part::Ir };
     let about = "let packets that only read a register's cell do so without its lock, where several workers run";
     let peeks = Optimisation { name: opt::PEEKS, about, part: Part::Ir };
-    passes.chain([peeks, actions]).chain(code).collect()
+    let about = "change registers' cells by one instruction instead of under a lock, where several workers run";
+    let updates = Optimisation { name: opt::UPDATES, about, part: Part::Ir };
+    passes.chain([updates, peeks, actions]).chain(code).collect()
 }
 
 /// A set of optimisations to switch off.
@@ -99,8 +101,11 @@ impl Without {
 
     /// The options of the passes.
     pub fn passes(&self) -> opt::Options {
-        let disabled =
-            opt::pass_names().chain([opt::PEEKS]).filter(|name| self.0.contains(name)).map(str::to_string).collect();
+        let disabled = opt::pass_names()
+            .chain([opt::UPDATES, opt::PEEKS])
+            .filter(|name| self.0.contains(name))
+            .map(str::to_string)
+            .collect();
         opt::Options { disabled, ..opt::Options::default() }
     }
 

@@ -415,3 +415,79 @@ fn an_order_that_is_not_the_programs_is_refused() {
     let (first, held) = (Some(Acquire::Always), Some(Acquire::Held));
     assert_eq!(acquires, [first, first, None, None, held, held, None]);
 }
+
+/// Counts in a cell of `q` under its lock, then moves one unit from a cell of `p`, which is one instruction.
+const STEP: &str = "\
+b0:
+  y = read q, h.j
+  c = ult y, 48w1
+  branch c, b2, b1
+b1:
+  y = add y, 48w1
+  write q, h.j, y
+  jump b2
+b2:
+  x = read p, h.i
+  z = sub x, 32w1
+  write p, h.i, z
+  send port
+";
+
+/// As `PAIR`, of which the second register's update is one instruction: packets see that of the first one before it.
+const PAIR_WITH_STEP: &str = "\
+b0:
+  y = read q, h.i
+  y = add y, 48w1
+  write q, h.i, y
+  x = read p, h.i
+  z = add x, 32w1
+  write p, h.i, z
+  x48 = zext z
+  c = eq x48, y
+  branch c, b1, b2
+b1:
+  send port
+b2:
+  drop \"denied\"
+";
+
+/// The program with as few cells of `p` as one instruction may change without turns.
+fn with_few_cells(control: &str) -> Arc<ir::Program> {
+    let mut program = (*program(control)).clone();
+    let ir::ExternKind::Register { size, .. } = &mut program.externs[P.index()].kind else { unreachable!("it is one") };
+    *size = USED;
+    Arc::new(program)
+}
+
+#[test]
+fn one_instruction_changes_a_cell_without_a_lock_behind_locks_that_are_held_until_then() {
+    for control in [STEP, PAIR_WITH_STEP] {
+        let made = opt::for_several_workers(&with_few_cells(control), &opt::Options::default()).expect("p is updated");
+        let atomicity = Atomicity::new(&made);
+        assert!(atomicity.is_stepped(P) && !atomicity.takes_turns(), "{}", ir::print::print(&made));
+        assert_eq!([atomicity.rank(P), atomicity.rank(Q)], [None, Some(0)]);
+        assert!(Atomicity::new(&with_few_cells(control)).takes_turns(), "without updates there are too few cells");
+    }
+    for engine in ENGINES {
+        let (pipeline, sent) = play(&with_few_cells(STEP), engine);
+        assert_eq!(sent, all(engine), "{engine:?}");
+        let cell = |register, i| pipeline.state().register(register, i).expect("a cell").to_u64().expect("48 bits");
+        let moved: u64 = (0..USED).map(|i| FULL - cell(P, i)).sum();
+        let counted: u64 = (0..CELLS).map(|i| cell(Q, i) - FULL).sum();
+        assert_eq!([moved, counted], [all(engine); 2], "{engine:?}");
+        let (pipeline, sent) = play(&with_few_cells(PAIR_WITH_STEP), engine);
+        assert_eq!(sent, all(engine), "{engine:?}: the others have seen another packet's step first");
+        let cells = (0..USED).map(|i| pipeline.state().register(P, i).expect("a cell").to_u64().expect("32 bits"));
+        assert_eq!(cells.map(|cell| cell - FULL).sum::<u64>(), all(engine), "{engine:?}");
+    }
+}
+
+#[test]
+fn locks_are_released_after_the_last_access_once_none_is_acquired_any_more() {
+    let program = program(MOVE);
+    let locks = Acquisitions::new(&program, &program.entries[0], &|register| Some(register.0)).expect("the order");
+    let block = base::ids::BlockId(0);
+    // read p, read q, sub, add, write p, write q
+    let released: Vec<&[ExternId]> = (0..6).map(|inst| locks.released_after(1, block, inst)).collect();
+    assert_eq!(released, [&[][..], &[], &[], &[], &[P], &[Q]]);
+}

@@ -6,12 +6,15 @@
 //!
 //! - **Locks.** If a packet accesses at most one cell of each updated register, each cell has a lock. The protocol is
 //!   strict two-phase locking (Eswaran, Gray, Lorie and Traiger, "The notions of consistency and predicate locks in a
-//!   database system", CACM 1976): a packet acquires a cell's lock before its first access and releases all locks after
-//!   the last.
+//!   database system", CACM 1976): a packet acquires a cell's lock before its first access. Once it can acquire no
+//!   further lock, it releases each after the last access of the cell.
 //! - **No deadlock.** Locks are ranked by register, and every path of every entry point acquires them in ascending
 //!   order.
 //! - **Turns.** In all other programs, and if a register has so few cells that packets would often wait for each other,
 //!   workers take turns, one batch each.
+//! - **Steps.** If all that packets do to a register is one [`Op::RegisterUpdate`] behind which no path accesses an updated
+//!   register, that is one atomic instruction, whatever the number of cells. It is as if the packet acquired the cell's
+//!   lock last and released it at once, so a packet that holds other locks keeps them until then.
 //! - Registers that packets only read, or only write in one machine access, need neither.
 //! - A peek ([`Op::RegisterRead`]) is an atomic step by itself and acquires no lock.
 //!
@@ -22,7 +25,7 @@
 //! The time is linear in the program for each locked register. Tests: at the end of the file.
 
 use crate::flow::Cfg;
-use crate::op::{CastKind, Op, Operand, Terminator};
+use crate::op::{CastKind, Op, Operand, Terminator, Update};
 use crate::program::{EntryPoint, ExternKind, Program, Stage};
 use base::Bits;
 use base::ids::{BlockId, ExternId, SlotId};
@@ -35,6 +38,9 @@ pub enum Sharing {
     OnlyRead,
     /// Packets never read it, and a cell is written in one access: nothing to do.
     OnlyWritten,
+    /// A cell is read and changed by one atomic instruction ([`Op::RegisterUpdate`]), behind which the packet accesses no
+    /// other cell: nothing to do.
+    Stepped,
     /// Each cell has a lock.
     Locked {
         /// The lock's rank: packets acquire locks in ascending order.
@@ -70,6 +76,10 @@ impl Atomicity {
             match &inst.op {
                 Op::RegisterRead { register, .. } => _ = read.insert(*register),
                 Op::RegisterWrite { register, .. } => _ = written.insert(*register),
+                Op::RegisterUpdate { register, .. } => {
+                    read.insert(*register);
+                    written.insert(*register);
+                }
                 _ => {}
             }
         }
@@ -84,6 +94,10 @@ impl Atomicity {
                 _ => updated.push((register, size)),
             }
         }
+        let all: BTreeSet<ExternId> = updated.iter().map(|(register, _)| *register).collect();
+        let stepped = stepped(program, &all);
+        updated.retain(|(register, _)| !stepped.contains(register));
+        registers.extend(stepped.iter().map(|register| (*register, Sharing::Stepped)));
         let places: BTreeMap<ExternId, usize> = updated.iter().enumerate().map(|(i, (r, _))| (*r, i)).collect();
         let mut found = Found { followers: vec![BTreeSet::new(); updated.len()], several: BTreeSet::new() };
         let numbered = numbered(program, &|register| places.contains_key(&register));
@@ -120,6 +134,11 @@ impl Atomicity {
         }
     }
 
+    /// Whether packets change cells of a register by atomic instructions.
+    pub fn is_stepped(&self, register: ExternId) -> bool {
+        self.registers.get(&register) == Some(&Sharing::Stepped)
+    }
+
     /// All registers of the program.
     pub fn registers(&self) -> impl Iterator<Item = (ExternId, &Sharing)> {
         self.registers.iter().map(|(register, sharing)| (*register, sharing))
@@ -143,8 +162,19 @@ pub struct Acquisitions {
     accesses: BTreeMap<Access, Acquire>,
     /// Accesses that packets reach without holding any lock.
     alone: BTreeSet<Access>,
-    /// Blocks in the growing phase: an access can be reached from their start, so packets keep their locks there.
+    /// Blocks in the growing phase: an access or a step can be reached from their start.
     growing: BTreeSet<(usize, BlockId)>,
+    releases: Releases,
+}
+
+/// Where locks are released: as soon as no lock can be acquired any more (so the protocol stays two-phase) and no access of
+/// the register can follow. Registers are in ascending order of their locks' ranks.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Releases {
+    at_start: BTreeMap<(usize, BlockId), Vec<ExternId>>,
+    after: BTreeMap<Access, Vec<ExternId>>,
+    /// By block: the registers whose locks may be held somewhere in it.
+    held: BTreeMap<(usize, BlockId), BTreeSet<ExternId>>,
 }
 
 /// An operation of an entry point: the position of its stage, its block, its index in the block.
@@ -177,7 +207,13 @@ impl Acquisitions {
         });
         match wrong {
             Some(register) => Err(register),
-            None => Ok(Acquisitions { growing: growing(program, entry, &accesses), accesses, alone }),
+            None => {
+                let whole = Whole::new(program, entry);
+                let growing =
+                    whole.reaching(&|access| accesses.contains_key(&access) || whole.is_step(access, rank_of));
+                let releases = Releases::new(program, entry, &accesses, rank_of);
+                Ok(Acquisitions { growing, releases, accesses, alone })
+            }
         }
     }
 
@@ -192,10 +228,24 @@ impl Acquisitions {
         self.alone.contains(&(position, block, inst))
     }
 
-    /// Whether an access can be reached from the start of a block. If not, packets release the locks that they hold
-    /// there.
+    /// Whether an access, or a step of a register without locks, can be reached from the start of a block.
     pub fn is_growing(&self, position: usize, block: BlockId) -> bool {
         self.growing.contains(&(position, block))
+    }
+
+    /// The registers whose locks are released at the start of a block, by packets that hold them.
+    pub fn released_at_start(&self, position: usize, block: BlockId) -> &[ExternId] {
+        self.releases.at_start.get(&(position, block)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The registers whose locks are released right after the access or step `inst` of a block, by packets that hold them.
+    pub fn released_after(&self, position: usize, block: BlockId, inst: usize) -> &[ExternId] {
+        self.releases.after.get(&(position, block, inst)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The registers whose locks may be held somewhere in a block, its very start included: what a packet releases if it ends in the middle.
+    pub fn held_in(&self, position: usize, block: BlockId) -> impl Iterator<Item = ExternId> {
+        self.releases.held.get(&(position, block)).into_iter().flatten().copied()
     }
 
     /// Whether the entry point acquires no locks.
@@ -204,26 +254,183 @@ impl Acquisitions {
     }
 }
 
-/// The blocks from whose start an access can be reached.
-fn growing(program: &Program, entry: &EntryPoint, accesses: &BTreeMap<Access, Acquire>) -> BTreeSet<(usize, BlockId)> {
-    let mut growing: BTreeSet<(usize, BlockId)> =
-        accesses.keys().map(|(position, block, _)| (*position, *block)).collect();
-    let mut waiting: Vec<(usize, BlockId)> = growing.iter().copied().collect();
-    let cfgs: BTreeMap<usize, Cfg> = match growing.last() {
-        Some((last, _)) => (0..=*last).map(|p| (p, Cfg::new(&program.stages[entry.stages[p].index()]))).collect(),
-        None => BTreeMap::new(),
-    };
-    while let Some((position, block)) = waiting.pop() {
-        let mut before: Vec<(usize, BlockId)> =
-            cfgs[&position].preds[block.index()].iter().map(|b| (position, *b)).collect();
-        if block == Stage::START && position > 0 {
-            let stage = &program.stages[entry.stages[position - 1].index()];
-            let leaves = |b: &&BlockId| matches!(stage.blocks[b.index()].term, Terminator::Next);
-            before.extend(cfgs[&(position - 1)].rpo.iter().filter(leaves).map(|b| (position - 1, *b)));
-        }
-        waiting.extend(before.into_iter().filter(|b| growing.insert(*b)));
+/// The control flow graphs of an entry point's stages, as one.
+struct Whole<'p> {
+    stages: Vec<&'p Stage>,
+    cfgs: Vec<Cfg>,
+}
+
+impl<'p> Whole<'p> {
+    fn new(program: &'p Program, entry: &EntryPoint) -> Whole<'p> {
+        let stages: Vec<&Stage> = entry.stages.iter().map(|stage| &program.stages[stage.index()]).collect();
+        let cfgs = stages.iter().map(|stage| Cfg::new(stage)).collect();
+        Whole { stages, cfgs }
     }
-    growing
+
+    fn block(&self, (position, block): (usize, BlockId)) -> &'p crate::program::Block {
+        &self.stages[position].blocks[block.index()]
+    }
+
+    /// Whether an operation is an atomic step of a register without locks.
+    fn is_step(&self, (position, block, inst): Access, rank_of: &dyn Fn(ExternId) -> Option<u32>) -> bool {
+        let op = &self.block((position, block)).insts[inst].op;
+        matches!(op, Op::RegisterUpdate { register, .. } if rank_of(*register).is_none())
+    }
+
+    /// All reachable blocks, stage by stage in reverse post-order.
+    fn blocks(&self) -> impl Iterator<Item = (usize, BlockId)> {
+        let of = |(position, cfg): (usize, &'_ Cfg)| cfg.rpo.iter().map(|b| (position, *b)).collect::<Vec<_>>();
+        self.cfgs.iter().enumerate().flat_map(of).collect::<Vec<_>>().into_iter()
+    }
+
+    fn before(&self, (position, block): (usize, BlockId)) -> Vec<(usize, BlockId)> {
+        let mut before: Vec<_> = self.cfgs[position].preds[block.index()].iter().map(|b| (position, *b)).collect();
+        if block == Stage::START && position > 0 {
+            let leaves = |b: &&BlockId| matches!(self.block((position - 1, **b)).term, Terminator::Next);
+            before.extend(self.cfgs[position - 1].rpo.iter().filter(leaves).map(|b| (position - 1, *b)));
+        }
+        before
+    }
+
+    fn after(&self, (position, block): (usize, BlockId)) -> Vec<(usize, BlockId)> {
+        let mut after: Vec<_> = self.cfgs[position].succs[block.index()].iter().map(|b| (position, *b)).collect();
+        let next = matches!(self.block((position, block)).term, Terminator::Next) && position + 1 < self.stages.len();
+        after.extend(next.then_some((position + 1, Stage::START)));
+        after
+    }
+
+    /// The blocks from whose start an operation of some kind can be reached.
+    fn reaching(&self, is_it: &dyn Fn(Access) -> bool) -> BTreeSet<(usize, BlockId)> {
+        let has_it = |(position, block): &(usize, BlockId)| {
+            (0..self.block((*position, *block)).insts.len()).any(|i| is_it((*position, *block, i)))
+        };
+        let mut reaching: BTreeSet<_> = self.blocks().filter(has_it).collect();
+        let mut waiting: Vec<_> = reaching.iter().copied().collect();
+        while let Some(block) = waiting.pop() {
+            waiting.extend(self.before(block).into_iter().filter(|b| reaching.insert(*b)));
+        }
+        reaching
+    }
+}
+
+/// The registers of `updated`, all those that packets read and write, of which packets do nothing but steps.
+fn stepped(program: &Program, updated: &BTreeSet<ExternId>) -> BTreeSet<ExternId> {
+    let (mut stepped, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for inst in program.stages.iter().flat_map(|s| &s.blocks).flat_map(|b| &b.insts) {
+        match inst.op {
+            Op::RegisterUpdate { register, update, .. } => {
+                let ExternKind::Register { width, .. } = program.externs[register.index()].kind else { continue };
+                let wraps = update != Update::Add || [8, 16, 32, 64].contains(&width);
+                if wraps && width <= WORD_BITS { &mut stepped } else { &mut others }.insert(register);
+            }
+            Op::RegisterRead { register, peek: false, .. } | Op::RegisterWrite { register, .. } => {
+                others.insert(register);
+            }
+            _ => {}
+        }
+    }
+    stepped.retain(|register| !others.contains(register));
+    if stepped.is_empty() {
+        return stepped;
+    }
+    for entry in &program.entries {
+        let whole = Whole::new(program, entry);
+        let op = |(position, block, inst): Access| &whole.block((position, block)).insts[inst].op;
+        let is_access = |access| accessed(op(access)).is_some_and(|(register, _)| updated.contains(&register));
+        let accessing = whole.reaching(&is_access);
+        for place in whole.blocks() {
+            let mut follows = whole.after(place).iter().any(|b| accessing.contains(b));
+            for inst in (0..whole.block(place).insts.len()).rev() {
+                let access = (place.0, place.1, inst);
+                match op(access) {
+                    Op::RegisterUpdate { register, .. } if follows => _ = stepped.remove(register),
+                    _ => {}
+                }
+                follows |= is_access(access);
+            }
+        }
+    }
+    stepped
+}
+
+impl Releases {
+    fn new(
+        program: &Program,
+        entry: &EntryPoint,
+        accesses: &BTreeMap<Access, Acquire>,
+        rank_of: &dyn Fn(ExternId) -> Option<u32>,
+    ) -> Releases {
+        let whole = Whole::new(program, entry);
+        let register_at = |access: Access| {
+            accesses.contains_key(&access).then_some(())?;
+            let (position, block, inst) = access;
+            accessed(&whole.block((position, block)).insts[inst].op).map(|(register, _)| register)
+        };
+        let acquires = |access: Access| match accesses.get(&access) {
+            Some(acquire) => *acquire != Acquire::Held,
+            None => whole.is_step(access, rank_of),
+        };
+        let mut registers: Vec<ExternId> = accesses.keys().filter_map(|access| register_at(*access)).collect();
+        registers.sort_unstable_by_key(|register| (rank_of(*register), *register));
+        registers.dedup();
+        let growing = whole.reaching(&acquires);
+        let used: BTreeMap<ExternId, BTreeSet<(usize, BlockId)>> = (registers.iter())
+            .map(|register| (*register, whole.reaching(&|access| register_at(access) == Some(*register))))
+            .collect();
+        // Which locks may be held at the end of each block, and what is released on the way there.
+        let mut releases = Releases::default();
+        let mut at_end: BTreeMap<(usize, BlockId), BTreeSet<ExternId>> = BTreeMap::new();
+        let mut waiting: BTreeSet<(usize, BlockId)> = whole.blocks().collect();
+        while let Some(place) = waiting.pop_first() {
+            let (position, block) = place;
+            let mut held: BTreeSet<ExternId> =
+                whole.before(place).iter().filter_map(|b| at_end.get(b)).flatten().copied().collect();
+            let mut somewhere = held.clone();
+            let release = |held: &mut BTreeSet<ExternId>, is_needed: &dyn Fn(ExternId) -> bool| {
+                let free: Vec<ExternId> =
+                    registers.iter().copied().filter(|r| held.contains(r) && !is_needed(*r)).collect();
+                free.iter().for_each(|register| _ = held.remove(register));
+                free
+            };
+            let free = match growing.contains(&place) {
+                true => Vec::new(),
+                false => release(&mut held, &|register| used[&register].contains(&place)),
+            };
+            releases.at_start.insert(place, free);
+            let insts = whole.block(place).insts.len();
+            let after = whole.after(place);
+            let grows_after = after.iter().any(|b| growing.contains(b));
+            // Indices of the last acquisition, and of each register's last access.
+            let last = (0..insts).rev().find(|i| acquires((position, block, *i)));
+            let mut last_of: BTreeMap<ExternId, usize> = BTreeMap::new();
+            let all: Vec<(Option<ExternId>, usize)> = (0..insts)
+                .map(|i| (register_at((position, block, i)), i))
+                .filter(|(register, i)| register.is_some() || acquires((position, block, *i)))
+                .collect();
+            all.iter().for_each(|(register, i)| _ = register.map(|register| last_of.insert(register, *i)));
+            for (register, inst) in all {
+                held.extend(register);
+                somewhere.extend(register);
+                if grows_after || last.is_some_and(|last| inst < last) {
+                    continue;
+                }
+                let free = release(&mut held, &|register| {
+                    last_of.get(&register).is_some_and(|last| inst < *last)
+                        || after.iter().any(|b| used[&register].contains(b))
+                });
+                releases.after.insert((position, block, inst), free);
+            }
+            releases.held.insert(place, somewhere);
+            if at_end.get(&place) != Some(&held) {
+                at_end.insert(place, held);
+                waiting.extend(after);
+            }
+        }
+        releases.at_start.retain(|_, all| !all.is_empty());
+        releases.after.retain(|_, all| !all.is_empty());
+        releases.held.retain(|_, all| !all.is_empty());
+        releases
+    }
 }
 
 /// A lock that a packet may hold.
@@ -347,9 +554,9 @@ fn walk(
 /// The register that an operation accesses, and the index of the cell.
 fn accessed(op: &Op) -> Option<(ExternId, &Operand)> {
     match op {
-        Op::RegisterRead { register, index, peek: false, .. } | Op::RegisterWrite { register, index, .. } => {
-            Some((*register, index))
-        }
+        Op::RegisterRead { register, index, peek: false, .. }
+        | Op::RegisterWrite { register, index, .. }
+        | Op::RegisterUpdate { register, index, .. } => Some((*register, index)),
         _ => None,
     }
 }

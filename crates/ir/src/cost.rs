@@ -87,6 +87,8 @@ pub fn steps(program: &Program, op: &Op) -> u64 {
         Op::Count { .. } | Op::CountDirect { .. } | Op::RestartTimer { .. } => CELL,
         Op::Meter { .. } | Op::MeterDirect { .. } | Op::Random { .. } => CALL,
         Op::RegisterRead { register, .. } | Op::RegisterWrite { register, .. } => CELL + cell(program, *register),
+        // As a read and a write.
+        Op::RegisterUpdate { register, .. } => 2 * (CELL + cell(program, *register)),
         Op::Hash { algorithm, data, payload, .. } => {
             let words = data.iter().map(words).sum::<u64>() + if *payload { PAYLOAD_WORDS } else { 0 };
             CELL + words * hash_word(*algorithm)

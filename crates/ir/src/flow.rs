@@ -96,6 +96,7 @@ impl Op {
             | Op::Meter { dst, .. }
             | Op::MeterDirect { dst, .. }
             | Op::RegisterRead { dst, .. }
+            | Op::RegisterUpdate { dst, .. }
             | Op::Hash { dst, .. }
             | Op::AddEntry { dst, .. }
             | Op::Random { dst, .. } => Some(*dst),
@@ -148,6 +149,7 @@ impl Op {
             Op::Bin { a, b, .. }
             | Op::Concat { hi: a, lo: b, .. }
             | Op::RegisterWrite { index: a, src: b, .. }
+            | Op::RegisterUpdate { index: a, src: b, .. }
             | Op::Random { low: a, high: b, .. } => [a, b].into_iter().for_each(f),
             Op::Select { cond, then, other, .. } => [cond, then, other].into_iter().for_each(f),
             Op::Apply { keys, selector, .. } => keys.iter().chain(selector).for_each(f),
@@ -195,6 +197,7 @@ impl Op {
             Op::Bin { a, b, .. }
             | Op::Concat { hi: a, lo: b, .. }
             | Op::RegisterWrite { index: a, src: b, .. }
+            | Op::RegisterUpdate { index: a, src: b, .. }
             | Op::Random { low: a, high: b, .. } => [a, b].into_iter().for_each(f),
             Op::Select { cond, then, other, .. } => [cond, then, other].into_iter().for_each(f),
             Op::Apply { keys, selector, .. } => keys.iter_mut().chain(selector).for_each(f),
@@ -247,6 +250,7 @@ impl Op {
             | Op::Consumed { dst }
             | Op::Meter { dst, .. }
             | Op::RegisterRead { dst, .. }
+            | Op::RegisterUpdate { dst, .. }
             | Op::AddEntry { dst, .. }
             | Op::Random { dst, .. } => f(dst),
             Op::ActionParam { dst, data: handle, .. } | Op::MeterDirect { dst, entry: handle, .. } => {
@@ -329,6 +333,7 @@ impl Op {
             | Op::AddEntry { .. }
             | Op::RestartTimer { .. }
             | Op::RegisterWrite { .. }
+            | Op::RegisterUpdate { .. }
             | Op::Random { .. }
             | Op::Digest { .. }
             | Op::Log { .. }

@@ -26,7 +26,7 @@ pub use builder::{Builder, FieldWidth};
 pub use cost::STEPS_MAX;
 pub use flow::Cfg;
 pub use op::{
-    Again, BinOp, CastKind, Fate, HashAlgorithm, Inst, Mark, Op, Operand, ReplicationPoint, Terminator, UnOp,
+    Again, BinOp, CastKind, Fate, HashAlgorithm, Inst, Mark, Op, Operand, ReplicationPoint, Terminator, UnOp, Update,
 };
 pub use parse::parse;
 pub use print::print;

@@ -89,6 +89,48 @@ impl BinOp {
     }
 }
 
+/// What [`Op::RegisterUpdate`] makes of a cell: operations that processors can do in one atomic step.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Update {
+    /// Wrapping sum.
+    Add,
+    /// Bitwise and.
+    And,
+    /// Bitwise or.
+    Or,
+    /// Bitwise exclusive or.
+    Xor,
+    /// The operand.
+    Exchange,
+}
+
+impl Update {
+    /// All, for parsing.
+    pub const ALL: [Update; 5] = [Update::Add, Update::And, Update::Or, Update::Xor, Update::Exchange];
+
+    /// Its name in IR text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Update::Add => "add",
+            Update::And => "and",
+            Update::Or => "or",
+            Update::Xor => "xor",
+            Update::Exchange => "exchange",
+        }
+    }
+
+    /// The binary operation that it applies to cell and operand; `None` if the operand replaces the cell.
+    pub fn operation(self) -> Option<BinOp> {
+        match self {
+            Update::Add => Some(BinOp::Add),
+            Update::And => Some(BinOp::And),
+            Update::Or => Some(BinOp::Or),
+            Update::Xor => Some(BinOp::Xor),
+            Update::Exchange => None,
+        }
+    }
+}
+
 /// One-operand operations.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum UnOp {
@@ -280,6 +322,9 @@ pub enum Op {
     RegisterRead { register: ExternId, dst: SlotId, index: Operand, peek: bool },
     /// cell = `src`; nothing for an index out of range.
     RegisterWrite { register: ExternId, index: Operand, src: Operand },
+    /// `dst` = cell; then cell = cell `update` `src`. For an index out of range `dst` is 0 and nothing is written. It is what a
+    /// read and a write do, but one step, for which one instruction may suffice (`opt::updates` makes them).
+    RegisterUpdate { register: ExternId, dst: SlotId, index: Operand, update: Update, src: Operand },
     /// `dst = base + hash(data) mod max`. `base` and `dst` have the same width, `max` any. With `max` 0 the result is
     /// `base`; if `max` is `None` or does not fit 64 bits, the hash is not reduced. The hash, a number of at most 64
     /// bits, is truncated or zero-extended to the width of `dst`, in which the sum wraps.

@@ -303,6 +303,9 @@ pub fn op_text(program: &Program, op: &Op) -> String {
             let name = if *peek { "peek" } else { "read" };
             format!("{} = {name} {}, {}", slot(dst), ext(register), arg(index))
         }
+        Op::RegisterUpdate { register, dst, index, update, src } => {
+            format!("{} = update {}, {}, {}, {}", slot(dst), ext(register), arg(index), update.name(), arg(src))
+        }
         Op::RegisterWrite { register, index, src } => format!("write {}, {}, {}", ext(register), arg(index), arg(src)),
         Op::Hash { algorithm, dst, base, max, data, varbits, payload } => {
             let calculation = match algorithm {

@@ -30,7 +30,7 @@ fn everything_has_every_operation() {
     // The operations' words; a new operation must be added to `everything.ir`.
     let words = "mov add sub mul div mod and or xor shl lshr ashr sat_add_u sat_sub_u sat_add_s sat_sub_s eq ne ult ule \
         slt sle not neg zext sext trunc concat slice set_slice select set_valid set_invalid has_bits extract advance \
-        lookahead consumed emit truncate apply param count count_direct meter meter_direct read write hash random \
+        lookahead consumed emit truncate apply param count count_direct meter meter_direct read write update hash random \
         digest log assert charge mark jump branch switch next drop send replicate";
     for word in words.split_whitespace() {
         let found = EVERYTHING.lines().any(|l| l.starts_with("  ") && l.split_whitespace().any(|w| w == word));

@@ -86,6 +86,8 @@ fn widths_are_exact() {
             E0728 stage `C`, block b2: `m16 = set_slice 7, 0, m8`: bits 7 to 0 of 0
             E0728 stage `C`, block b2: `m16 = read C.reg, m32`: the destination has 0 bits, not 16
             E0728 stage `C`, block b2: `write C.reg, m32, m16`: the source has 0 bits, not 16
+            E0728 stage `C`, block b2: `m16 = update C.reg, m32, add, 16w0x1`: the destination has 0 bits, not 16
+            E0728 stage `C`, block b2: `m16 = update C.reg, m32, exchange, m16`: the destination has 0 bits, not 16
             E0728 stage `C`, block b2: `m16 = hash crc16 base 16w0x0 max 32w0x64 data (m8, hdr.opt.data) varbits (1: hdr.opt.data.$length)`: the base has 16 bits, not 0
             E0728 stage `C`, block b2: `m16 = hash csum16 base 16w0x0 data () payload`: the base has 16 bits, not 0
             E0728 stage `C`, block b2: `m16 = hash calculation calc_0 base 16w0x0 data (m8)`: the base has 16 bits, not 0

@@ -42,10 +42,15 @@ fn bindings(program: &Program) -> Bindings {
     });
     let externs = program.externs.iter().map(|e| match e.kind {
         ExternKind::Counter { size, .. } => ExternBinding::Counter { size },
-        ExternKind::Meter { size, .. } => ExternBinding::Meter { size },
-        ExternKind::Register { size, width, .. } => {
-            ExternBinding::Register { cells: null_mut(), size, width, footprint_bytes: 0, lock_rank: None }
-        }
+        ExternKind::Meter { size, .. } => ExternBinding::Meter { size, cells: std::ptr::null(), stride_bytes: 64 },
+        ExternKind::Register { size, width, .. } => ExternBinding::Register {
+            cells: null_mut(),
+            size,
+            width,
+            footprint_bytes: 0,
+            lock_rank: None,
+            is_stepped: false,
+        },
         _ => ExternBinding::None,
     });
     Bindings { tables: tables.collect(), externs: externs.collect() }

@@ -8,10 +8,11 @@ use crate::value::{Class, Val, const_words};
 use crate::{Error, Optimisation, Site, SiteKind};
 use abi::{ExternBinding, WorkerCtx, register_cell_bytes, register_stride_bytes};
 use base::Span;
+use base::ids::TableId;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
-use cranelift_codegen::ir::{InstBuilder, Value};
-use ir::{BinOp, CounterUnit, ExternId, ExternKind, HashAlgorithm, Operand, SlotId};
+use cranelift_codegen::ir::{AtomicRmwOp, InstBuilder, Type, Value};
+use ir::{BinOp, CounterUnit, ExternId, ExternKind, HashAlgorithm, Operand, SlotId, Update};
 use std::mem::offset_of;
 
 /// The arguments of a meter: the packet's colour before it, and the length.
@@ -70,6 +71,62 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
+    /// Direct counters and meters of a table.
+    fn direct_cells(&self, table: TableId) -> Vec<ExternId> {
+        let is_direct = |ext: &ExternId| {
+            let (ExternKind::Counter { direct, .. } | ExternKind::Meter { direct, .. }) =
+                self.program.externs[ext.index()].kind
+            else {
+                return false;
+            };
+            direct == Some(table)
+        };
+        let has_index = self.bindings.tables.get(table.index()).is_some_and(|table| table.entry.index.is_some());
+        let all = (0..self.program.externs.len()).map(ExternId::from_index);
+        all.filter(|ext| has_index && is_direct(ext)).collect()
+    }
+
+    /// Whether entries of a table have cells of their own.
+    pub fn has_direct_cells(&self, table: TableId) -> bool {
+        !self.direct_cells(table).is_empty()
+    }
+
+    /// Prefetches the cells of an entry's direct counters and meters. The entry may be null.
+    pub fn prefetch_direct_cells(&mut self, table: TableId, entry: Value) -> Result<(), Error> {
+        let (found, done) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(entry, found, &[], done, &[]);
+        self.b.seal_block(found);
+        self.b.switch_to_block(found);
+        for ext in self.direct_cells(table) {
+            let index = self.entry_index(ext, entry)?;
+            let mut count = index;
+            if let ExternBinding::Meter { cells, stride_bytes, .. } = self.extern_binding(ext)? {
+                let (cells, offset) =
+                    (self.address(cells as u64), self.b.ins().imul_imm_u(index, i64::from(stride_bytes)));
+                let cell = self.b.ins().iadd(cells, offset);
+                // Other workers write it, too.
+                self.prefetch_to_write(cell);
+                // A count for each of three colours.
+                count = self.b.ins().imul_imm_u(index, 3);
+            }
+            let cells = self.worker_cells(ext);
+            let offset = self.b.ins().ishl_imm_u(count, 4);
+            let cell = self.b.ins().iadd(cells, offset);
+            self.prefetch(cell);
+        }
+        self.b.ins().jump(done, &[]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        Ok(())
+    }
+
+    /// The worker's own cells of a counter or meter.
+    fn worker_cells(&mut self, ext: ExternId) -> Value {
+        let ctx = self.context();
+        let bases = self.b.ins().load(I64, self.flags.desc, ctx, offset_of!(WorkerCtx, counters) as i32);
+        self.b.ins().load(I64, self.flags.desc, bases, 8 * ext.0 as i32)
+    }
+
     /// The length that an operation gives, or else the packet's.
     fn given_length(&mut self, bytes: Option<&Operand>) -> Value {
         bytes.map_or(self.entry_len, |bytes| self.read_word(bytes))
@@ -83,9 +140,7 @@ impl Translator<'_, '_> {
         self.b.ins().brif(inside, count, &[], done, &[]);
         self.b.seal_block(count);
         self.b.switch_to_block(count);
-        let ctx = self.context();
-        let bases = self.b.ins().load(I64, self.flags.desc, ctx, offset_of!(WorkerCtx, counters) as i32);
-        let cells = self.b.ins().load(I64, self.flags.desc, bases, 8 * counter.0 as i32);
+        let cells = self.worker_cells(counter);
         let offset = self.b.ins().ishl_imm_u(index, 4);
         let cell = self.b.ins().iadd(cells, offset);
         if unit != CounterUnit::Bytes {
@@ -169,6 +224,8 @@ impl Translator<'_, '_> {
             self.acquire(register, cell, width);
             let words = self.load_cell(cell, width);
             self.write_words(dst, words);
+            self.release_accessed(register);
+            self.release_others(register);
             return Ok(());
         };
         let (load, done) = (self.b.create_block(), self.b.create_block());
@@ -181,11 +238,88 @@ impl Translator<'_, '_> {
         self.b.switch_to_block(load);
         self.acquire(register, cell, width);
         let words: Vec<_> = self.load_cell(cell, width).into_iter().map(Into::into).collect();
+        self.release_accessed(register);
         self.b.ins().jump(done, &words);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
+        self.release_others(register);
         self.write_words(dst, results);
         Ok(())
+    }
+
+    /// Reads a cell and changes it in one step.
+    pub fn register_update(
+        &mut self,
+        register: ExternId,
+        dst: SlotId,
+        index: &Operand,
+        update: Update,
+        src: &Operand,
+    ) -> Result<(), Error> {
+        if self.prefetch_cell(register, dst, index, false)? {
+            return Ok(());
+        }
+        if self.is_prefetch_pass() {
+            return self.register_read(register, dst, index, true);
+        }
+        let (cell, inside, width) = self.register_cell(register, index)?;
+        let src = self.read_word(src);
+        let Some(inside) = inside else {
+            let before = self.updated_cell(register, (cell, width), update, src)?;
+            self.write_words(dst, vec![before]);
+            self.release_others(register);
+            return Ok(());
+        };
+        let (change, done) = (self.b.create_block(), self.b.create_block());
+        let result = self.b.append_block_param(done, I64);
+        let zero = self.iconst(0);
+        self.b.ins().brif(inside, change, &[], done, &[zero.into()]);
+        self.b.seal_block(change);
+        self.b.switch_to_block(change);
+        let before = self.updated_cell(register, (cell, width), update, src)?;
+        self.b.ins().jump(done, &[before.into()]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        self.write_words(dst, vec![result]);
+        self.release_others(register);
+        Ok(())
+    }
+
+    /// Changes a cell in range; its value before.
+    fn updated_cell(
+        &mut self,
+        register: ExternId,
+        (cell, width): (Value, u32),
+        update: Update,
+        src: Value,
+    ) -> Result<Value, Error> {
+        if let ExternBinding::Register { is_stepped: true, .. } = self.extern_binding(register)? {
+            let op = match update {
+                Update::Add => AtomicRmwOp::Add,
+                Update::And => AtomicRmwOp::And,
+                Update::Or => AtomicRmwOp::Or,
+                Update::Xor => AtomicRmwOp::Xor,
+                Update::Exchange => AtomicRmwOp::Xchg,
+            };
+            let ty = Type::int(8 * register_cell_bytes(width) as u16).expect("a cell is one word");
+            let src = if ty == I64 { src } else { self.b.ins().ireduce(ty, src) };
+            let before = self.b.ins().atomic_rmw(ty, self.flags.state, op, cell, src);
+            return Ok(if ty == I64 { before } else { self.b.ins().uextend(I64, before) });
+        }
+        self.acquire(register, cell, width);
+        let before = self.load_cell(cell, width)[0];
+        let after = match update {
+            Update::Add => {
+                let sum = self.b.ins().iadd(before, src);
+                self.mask_word(sum, width)
+            }
+            Update::And => self.b.ins().band(before, src),
+            Update::Or => self.b.ins().bor(before, src),
+            Update::Xor => self.b.ins().bxor(before, src),
+            Update::Exchange => src,
+        };
+        self.store_cell(register, &[after], cell, width);
+        Ok(before)
     }
 
     /// The value of a register's cell as words.
@@ -199,14 +333,25 @@ impl Translator<'_, '_> {
         }
     }
 
-    fn store_cell(&mut self, words: &[Value], cell: Value, width: u32) {
+    /// Writes a cell; releases its lock, if it is no longer needed.
+    fn store_cell(&mut self, register: ExternId, words: &[Value], cell: Value, width: u32) {
         let state = self.flags.state;
+        if self.is_released_by_store(register, width) {
+            // Bits above the width are zero, and so is a free lock.
+            match register_cell_bytes(width) {
+                1 => _ = self.b.ins().istore16(state, words[0], cell, 0),
+                2 => _ = self.b.ins().istore32(state, words[0], cell, 0),
+                _ => _ = self.b.ins().store(state, words[0], cell, 0),
+            }
+            return;
+        }
         match register_cell_bytes(width) {
             1 => _ = self.b.ins().istore8(state, words[0], cell, 0),
             2 => _ = self.b.ins().istore16(state, words[0], cell, 0),
             4 => _ = self.b.ins().istore32(state, words[0], cell, 0),
             _ => self.store_words(state, words, cell, 0),
         }
+        self.release_accessed(register);
     }
 
     pub fn register_write(&mut self, register: ExternId, index: &Operand, src: &Operand) -> Result<(), Error> {
@@ -214,7 +359,8 @@ impl Translator<'_, '_> {
         let words = self.read_words(src);
         let Some(inside) = inside else {
             self.acquire(register, cell, width);
-            self.store_cell(&words, cell, width);
+            self.store_cell(register, &words, cell, width);
+            self.release_others(register);
             return Ok(());
         };
         let (store, done) = (self.b.create_block(), self.b.create_block());
@@ -222,10 +368,11 @@ impl Translator<'_, '_> {
         self.b.seal_block(store);
         self.b.switch_to_block(store);
         self.acquire(register, cell, width);
-        self.store_cell(&words, cell, width);
+        self.store_cell(register, &words, cell, width);
         self.b.ins().jump(done, &[]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
+        self.release_others(register);
         Ok(())
     }
 }

@@ -1,24 +1,24 @@
 //! Locks of register cells, for programs that run on several workers. `ir::atomicity` says which locks there are and
 //! when packets acquire them.
 //!
-//! A packet's locks are variables: the address of the lock that it holds, or 0. A packet releases them where no access
-//! of a locked register can follow, or with its fate. Packets that wait for a table hold none: all accesses of locked
-//! registers are in one phase of staged code (`stage/plan.rs`).
+//! A packet's locks are variables: the address of the lock that it holds, or 0. A packet releases them where
+//! [`Acquisitions`] says, or with its fate. Packets that wait for a table hold none: all accesses of locked registers are
+//! in one phase of staged code (`stage/plan.rs`).
 //!
-//! Acquiring is one compare-and-exchange; if the lock is taken, a call waits for it. Releasing is a plain store, since
-//! x86-64 does not reorder stores with earlier loads and stores (Intel SDM volume 3A, 9.2.2). Other processors use
-//! their own instructions.
+//! Acquiring is one exchange; if the lock is taken, a cold call waits for it, and the exchange is tried again there: the
+//! common path has no loop, which register allocation would spill around. Releasing is a plain store, since x86-64 does
+//! not reorder stores with earlier loads and stores (Intel SDM volume 3A, 9.2.2). Where a cell and its lock are one word,
+//! the last write of the cell releases the lock with the same store. Other processors use their own instructions.
 //!
 //! Tests: `crates/datapath/tests/shared_cells.rs`.
 
-use crate::flow::Graph;
 use crate::translate::Translator;
 use abi::{Bindings, ExternBinding, register_cell_bytes};
 use cranelift_codegen::ir::types::I8;
-use cranelift_codegen::ir::{self as clif, InstBuilder, Value};
+use cranelift_codegen::ir::{self as clif, AtomicRmwOp, InstBuilder, Value};
 use cranelift_frontend::Variable;
 use ir::{Acquire, Acquisitions, EntryPoint, ExternId, Program};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 
 /// The locks of an entry point.
 #[derive(Default)]
@@ -26,8 +26,16 @@ pub(crate) struct Locks {
     acquisitions: Acquisitions,
     /// The variable of the held lock, by rank.
     held: BTreeMap<u32, Variable>,
-    /// Nodes from which no access can be reached, but which follow nodes from which some can: here locks are released.
-    last: BTreeSet<usize>,
+    /// Values of these variables that are addresses of held locks, not 0.
+    addresses: HashSet<Value>,
+}
+
+/// Whether cells of a register are changed by several workers, which lock them or change them by atomic instructions.
+pub(crate) fn is_shared(bindings: &Bindings, register: ExternId) -> bool {
+    matches!(
+        bindings.externs.get(register.index()),
+        Some(ExternBinding::Register { lock_rank: Some(_), .. } | ExternBinding::Register { is_stepped: true, .. })
+    )
 }
 
 /// The rank of the locks of a register's cells, if they have locks.
@@ -46,7 +54,6 @@ impl Locks {
     pub fn new(
         program: &Program,
         entry: &EntryPoint,
-        graph: &Graph,
         bindings: &Bindings,
         mut declare: impl FnMut() -> Variable,
     ) -> Result<Locks, String> {
@@ -63,16 +70,7 @@ impl Locks {
                 held.entry(rank).or_insert_with(&mut declare);
             }
         }
-        let mut locks = Locks { acquisitions, held, last: BTreeSet::new() };
-        let is_growing = |n: &usize| locks.is_growing(graph, *n);
-        let followers = (0..graph.nodes.len()).filter(is_growing).flat_map(|n| &graph.nodes[n].succs);
-        locks.last = followers.copied().filter(|n| !is_growing(n)).collect();
-        Ok(locks)
-    }
-
-    fn is_growing(&self, graph: &Graph, node: usize) -> bool {
-        let node = &graph.nodes[node];
-        self.acquisitions.is_growing(node.position, node.block)
+        Ok(Locks { acquisitions, held, addresses: HashSet::new() })
     }
 }
 
@@ -85,11 +83,21 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Whether the current operation acquires a lock that later operations rely on.
-    pub fn acquires(&self) -> bool {
+    /// Whether the current operation acquires a lock that later operations rely on, or releases one.
+    pub fn acquires_or_releases(&self) -> bool {
         let node = &self.flow.graph.nodes[self.program_point.0];
         let acquire = self.locks.acquisitions.at(node.position, node.block, self.program_point.1);
-        acquire.is_some_and(|acquire| acquire != Acquire::Held)
+        acquire.is_some_and(|acquire| acquire != Acquire::Held) || !self.released_now().is_empty()
+    }
+
+    /// The registers whose locks are released after the current operation.
+    fn released_now(&self) -> &[ExternId] {
+        let node = &self.flow.graph.nodes[self.program_point.0];
+        self.locks.acquisitions.released_after(node.position, node.block, self.program_point.1)
+    }
+
+    fn held_lock(&self, register: ExternId) -> Option<Variable> {
+        self.locks.held.get(&lock_rank(self.bindings, register)?).copied()
     }
 
     /// Before an access of a register: acquires the lock of the cell at `cell`, unless the packet holds it.
@@ -99,8 +107,7 @@ impl Translator<'_, '_> {
         }
         let node = &self.flow.graph.nodes[self.program_point.0];
         let Some(acquire) = self.locks.acquisitions.at(node.position, node.block, self.program_point.1) else { return };
-        let rank = lock_rank(self.bindings, register);
-        let Some(&held) = rank.and_then(|rank| self.locks.held.get(&rank)) else { return };
+        let Some(held) = self.held_lock(register) else { return };
         let done = match acquire {
             Acquire::Held => return,
             Acquire::Always => None,
@@ -115,6 +122,7 @@ impl Translator<'_, '_> {
         };
         let at = self.add_imm(cell, u64::from(register_cell_bytes(width)));
         self.take_lock(at);
+        self.locks.addresses.insert(at);
         self.b.def_var(held, at);
         if let Some(done) = done {
             self.b.ins().jump(done, &[]);
@@ -124,66 +132,92 @@ impl Translator<'_, '_> {
     }
 
     fn take_lock(&mut self, at: Value) {
-        let [attempt, wait, taken] = [(); 3].map(|()| self.b.create_block());
-        self.b.ins().jump(attempt, &[]);
-        self.b.switch_to_block(attempt);
-        let (free, held) = (self.b.ins().iconst(I8, 0), self.b.ins().iconst(I8, 1));
-        let before = self.b.ins().atomic_cas(self.flags.state, at, free, held);
-        self.b.ins().brif(before, wait, &[], taken, &[]);
-        self.b.seal_block(wait);
+        let [wait, taken] = [(); 2].map(|()| self.b.create_block());
+        self.attempt(at, wait, taken);
         self.b.set_cold_block(wait);
         self.b.switch_to_block(wait);
         let ctx = self.context();
         self.call_on_cold_path(self.runtime.wait_for_lock as usize, &[ctx, at], None);
-        self.b.ins().jump(attempt, &[]);
-        self.b.seal_block(attempt);
+        self.attempt(at, wait, taken);
+        self.b.seal_block(wait);
         self.b.seal_block(taken);
         self.b.switch_to_block(taken);
     }
 
-    /// At the start of a node: releases the packet's locks, if it comes from an access and no more can follow.
+    /// Tries to acquire a lock.
+    fn attempt(&mut self, at: Value, wait: clif::Block, taken: clif::Block) {
+        let held = self.b.ins().iconst(I8, 1);
+        let before = self.b.ins().atomic_rmw(I8, self.flags.state, AtomicRmwOp::Xchg, at, held);
+        self.b.ins().brif(before, wait, &[], taken, &[]);
+    }
+
+    /// Whether the lock of the cell at `cell`, which the packet holds and is about to write, can be released by that
+    /// store, which then writes the cell and its lock as one word. If so, the lock is no longer held.
+    pub fn is_released_by_store(&mut self, register: ExternId, width: u32) -> bool {
+        let is_one_word = cfg!(target_arch = "x86_64") && register_cell_bytes(width) < 8;
+        let Some(held) = self.held_lock(register).filter(|_| is_one_word && self.released_now().contains(&register))
+        else {
+            return false;
+        };
+        let none = self.iconst(0);
+        self.b.def_var(held, none);
+        true
+    }
+
+    /// After an access of a cell in range, which the packet has locked: releases its lock, if it is no longer needed.
+    pub fn release_accessed(&mut self, register: ExternId) {
+        if self.released_now().contains(&register) {
+            self.release(&[register]);
+        }
+    }
+
+    /// After an access of a register, in range or not: releases the other locks that are no longer needed.
+    pub fn release_others(&mut self, register: ExternId) {
+        let others: Vec<ExternId> = self.released_now().iter().copied().filter(|other| *other != register).collect();
+        self.release(&others);
+    }
+
+    /// At the start of a node: releases the locks that are not needed on this path.
     pub fn release_at_start(&mut self) {
-        if self.locks.last.contains(&self.node) {
-            self.release();
-        }
+        let node = &self.flow.graph.nodes[self.node];
+        self.release(&self.locks.acquisitions.released_at_start(node.position, node.block).to_vec());
     }
 
-    /// With the packet's fate, or where it waits: releases its locks.
+    /// With the packet's fate: releases its locks.
     pub fn release_at_end(&mut self) {
-        // Elsewhere they were released at the start of the node.
-        if self.is_growing() {
-            self.release();
-        }
+        let node = &self.flow.graph.nodes[self.node];
+        self.release(&self.locks.acquisitions.held_in(node.position, node.block).collect::<Vec<ExternId>>());
     }
 
-    fn is_growing(&self) -> bool {
-        self.locks.is_growing(&self.flow.graph, self.node)
-    }
-
-    fn release(&mut self) {
+    fn release(&mut self, registers: &[ExternId]) {
         if self.is_prefetch_pass() {
             return;
         }
-        for var in self.locks.held.values().copied().collect::<Vec<Variable>>() {
+        for &register in registers {
+            let Some(var) = self.held_lock(register) else { continue };
             let held = self.b.use_var(var);
             if self.as_constant(held) == Some(0) {
                 continue;
             }
-            let (free, next) = (self.b.create_block(), self.b.create_block());
-            self.b.ins().brif(held, free, &[], next, &[]);
-            self.b.seal_block(free);
-            self.b.switch_to_block(free);
-            let zero = self.b.ins().iconst(I8, 0);
-            self.free_lock(zero, held);
-            self.b.ins().jump(next, &[]);
-            self.b.seal_block(next);
-            self.b.switch_to_block(next);
+            if self.locks.addresses.contains(&held) {
+                self.free_lock(held);
+            } else {
+                let (free, next) = (self.b.create_block(), self.b.create_block());
+                self.b.ins().brif(held, free, &[], next, &[]);
+                self.b.seal_block(free);
+                self.b.switch_to_block(free);
+                self.free_lock(held);
+                self.b.ins().jump(next, &[]);
+                self.b.seal_block(next);
+                self.b.switch_to_block(next);
+            }
             let none = self.iconst(0);
             self.b.def_var(var, none);
         }
     }
 
-    fn free_lock(&mut self, zero: Value, at: Value) -> clif::Inst {
+    fn free_lock(&mut self, at: Value) -> clif::Inst {
+        let zero = self.b.ins().iconst(I8, 0);
         if cfg!(target_arch = "x86_64") {
             self.b.ins().store(self.flags.state, zero, at, 0)
         } else {

@@ -48,7 +48,7 @@ impl Translator<'_, '_> {
         op.for_each_def(self.program, |s| used |= self.flow.needed.contains(s.index()));
         let (node, place) = self.program_point;
         used &= !self.dead[node].moves.contains(place);
-        used |= self.acquires();
+        used |= self.acquires_or_releases();
         let (flow, program, facts, position) = (self.flow, self.program, self.facts, self.position);
         let validity = self.validity_changed_by(op);
         let before = validity.filter(|_| flow.layout_may_change).map(|slot| self.read_flag(slot));
@@ -134,6 +134,9 @@ impl Translator<'_, '_> {
                 self.meter_direct(*meter, *dst, (hit, *entry), (before.as_ref(), bytes.as_ref()))?;
             }
             Op::RegisterRead { register, dst, index, peek } => self.register_read(*register, *dst, index, *peek)?,
+            Op::RegisterUpdate { register, dst, index, update, src } => {
+                self.register_update(*register, *dst, index, *update, src)?;
+            }
             Op::RegisterWrite { register, index, src } => self.register_write(*register, index, src)?,
             Op::Hash { algorithm, dst, base, max, data, varbits, payload } => {
                 self.hash(*algorithm, *dst, base, max.as_ref(), data, varbits, *payload);

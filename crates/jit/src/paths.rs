@@ -17,7 +17,9 @@
 //! exception, see [`crate::hot`]: they never join each other, and may have copies of lookups, if these are few and the
 //! last ones.) All other copies are weighed by [`weight`]. Where several copies of the same code would together be too
 //! heavy ([`JOINT_WEIGHT_MAX`], [`TOTAL_WEIGHT_MAX`]), paths join, and what only one of them knows is dropped; knowing
-//! less is always correct. Nothing is known at loop heads. Entry points of more than [`NODES_MAX`] blocks or with too
+//! less is always correct. Where packets come to a lock because what they have read without it did not suffice
+//! (`opt/src/peeks.rs`), all paths join: that code is for few packets, so it is not copied and weighs nothing in the
+//! choices before it. Nothing is known at loop heads. Entry points of more than [`NODES_MAX`] blocks or with too
 //! many known values ([`KNOWN_MAX`]) are left as they are. When comparing paths has taken too many steps
 //! ([`STEPS_MAX`]), all further paths join; so the time is linear in the size of the entry point.
 //!
@@ -27,11 +29,11 @@ use crate::flow::{Graph, Node};
 use crate::hot;
 use base::Bits;
 use ir::{
-    BinOp, BitSet, EntryKind, EntryPoint, Inst, Intrinsic, Op, Operand, Program, SlotId, SlotKind, StageId, StageKind,
-    Terminator, UnOp,
+    BinOp, BitSet, EntryKind, EntryPoint, ExternId, Inst, Intrinsic, Op, Operand, Program, SlotId, SlotKind, StageId,
+    StageKind, Terminator, UnOp,
 };
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Most blocks of an entry point that is split.
 const NODES_MAX: usize = 400;
@@ -63,6 +65,7 @@ fn weight(op: &Op) -> Option<u32> {
         Op::Emit { .. } => Some(12),
         Op::Hash { .. } => Some(25),
         Op::Digest { .. } | Op::Log { .. } | Op::RegisterRead { .. } | Op::RegisterWrite { .. } => Some(12),
+        Op::RegisterUpdate { .. } => Some(24),
         Op::AddEntry { .. } => Some(25),
         Op::Count { .. } | Op::CountDirect { .. } | Op::Meter { .. } | Op::MeterDirect { .. } => Some(12),
         _ => Some(1),
@@ -83,6 +86,19 @@ pub(crate) fn split(program: &Program, entry: &EntryPoint, base: Graph, hot: usi
     splitter.run(entry)
 }
 
+/// By node: whether it reads a cell with its lock, of a register that packets also read without.
+fn behind_peeks(program: &Program, graph: &Graph) -> Vec<bool> {
+    let insts = |n: usize| graph.block(program, n).insts.iter();
+    let read = |inst: &Inst, peeked: bool| match inst.op {
+        Op::RegisterRead { register, peek, .. } if peek == peeked => Some(register),
+        _ => None,
+    };
+    let peeked: BTreeSet<ExternId> =
+        (0..graph.nodes.len()).flat_map(insts).filter_map(|inst| read(inst, true)).collect();
+    let is_read = |inst: &Inst| read(inst, false).is_some_and(|register| peeked.contains(&register));
+    (0..graph.nodes.len()).map(|n| insts(n).any(is_read)).collect()
+}
+
 /// Value numbering of comparisons: by result, the result of an earlier equal comparison, and whether it is the
 /// negation.
 type EqualComparisons = BTreeMap<SlotId, (Operand, bool)>;
@@ -98,6 +114,8 @@ struct Splitter<'p> {
     reads: Vec<BitSet>,
     /// By node: its weight; `None` if it has a lookup.
     weights: Vec<Option<u32>>,
+    /// By node: whether packets acquire a lock there that they have tried to do without.
+    behind_peeks: Vec<bool>,
     /// By node: whether it writes headers.
     emits: Vec<bool>,
     /// By node: whether it writes headers or copies parts of them, so that its weight is less where some of them are
@@ -167,6 +185,7 @@ impl<'p> Splitter<'p> {
             base.block(program, n).insts.iter().map(|i| weight(&i.op)).sum::<Option<u32>>().map(|w| w + 1)
         };
         let weights = (0..base.nodes.len()).map(weigh).collect();
+        let behind_peeks = behind_peeks(program, &base);
         let emits = |n: usize| base.block(program, n).insts.iter().any(|i| matches!(i.op, Op::Emit { .. }));
         let emits = (0..base.nodes.len()).map(emits).collect();
         let moves = |n: usize| {
@@ -197,6 +216,7 @@ impl<'p> Splitter<'p> {
             live,
             reads,
             weights,
+            behind_peeks,
             emits,
             moves_headers,
             hot_weights,
@@ -520,7 +540,7 @@ impl<'p> Splitter<'p> {
             if weight.is_some() {
                 let out = self.paths_out(n, &known);
                 self.steps.set(self.steps.get().saturating_sub(out.iter().map(|(_, known)| known.len()).sum()));
-                stack.extend(out.into_iter().filter(|(to, _)| *to < until));
+                stack.extend(out.into_iter().filter(|(to, _)| *to < until && !self.behind_peeks[*to]));
             }
             reached.weights.insert(n, weight);
             at.insert(n, known);
@@ -649,7 +669,10 @@ impl<'p> Splitter<'p> {
             let mut paths = Vec::new();
             for (hot, budget) in budgets.iter_mut().enumerate() {
                 let these: Vec<Path> = all.extract_if(.., |w| w.hot == hot).collect();
-                let these = self.group(n, until, these, *budget);
+                let these = match self.behind_peeks[n] {
+                    true if !these.is_empty() => join_all(these),
+                    _ => self.group(n, until, these, *budget),
+                };
                 // The heaviest one replaces the original, so it adds nothing.
                 let weights = these.iter().map(|path| self.weight(n, &path.known, hot > 0).unwrap_or(0));
                 let (sum, most) =

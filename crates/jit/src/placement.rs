@@ -147,6 +147,7 @@ fn weight(op: &Op) -> u64 {
         Op::Emit { .. } => 8,
         Op::Apply { .. } | Op::AddEntry { .. } => 16,
         Op::Count { .. } | Op::CountDirect { .. } | Op::RegisterRead { .. } | Op::RegisterWrite { .. } => 4,
+        Op::RegisterUpdate { .. } => 8,
         _ => 1,
     }
 }

@@ -24,7 +24,7 @@
 //! Tests: `tests/staged.rs`; with `JIT_STAGED=1` all entry points that read registers and are not cut.
 
 use crate::flow::Flow;
-use crate::locks::lock_rank;
+use crate::locks::is_shared;
 use crate::translate::Translator;
 use crate::{Error, Options, Strategy};
 use abi::{Bindings, ExternBinding, PacketDesc};
@@ -122,7 +122,11 @@ impl PrefetchPass {
 
 /// Whether an operation reads one of the registers at an index that is no constant.
 fn is_read(inst: &Inst, registers: &[ExternId]) -> bool {
-    matches!(&inst.op, Op::RegisterRead { register, index, .. } if index.slot().is_some() && registers.contains(register))
+    matches!(
+        &inst.op,
+        Op::RegisterRead { register, index, .. } | Op::RegisterUpdate { register, index, .. }
+            if index.slot().is_some() && registers.contains(register)
+    )
 }
 
 /// Whether an operation changes state that later packets see, so that it must not run twice.
@@ -150,7 +154,7 @@ fn large_registers(program: &Program, entry: &EntryPoint, bindings: &Bindings, s
     let mut registers = Vec::new();
     for stage in &entry.stages {
         for inst in program.stages[stage.index()].blocks.iter().flat_map(|b| &b.insts) {
-            if let Op::RegisterRead { register, .. } = inst.op
+            if let Op::RegisterRead { register, .. } | Op::RegisterUpdate { register, .. } = inst.op
                 && !registers.contains(&register)
             {
                 registers.push(register);
@@ -158,8 +162,8 @@ fn large_registers(program: &Program, entry: &EntryPoint, bindings: &Bindings, s
         }
     }
     let is_large = |register: &ExternId| match bindings.externs.get(register.index()) {
-        Some(&ExternBinding::Register { footprint_bytes, lock_rank, .. }) => {
-            footprint_bytes > prefetched_bytes_min(lock_rank.is_some())
+        Some(&ExternBinding::Register { footprint_bytes, .. }) => {
+            footprint_bytes > prefetched_bytes_min(is_shared(bindings, *register))
         }
         _ => false,
     };
@@ -221,9 +225,9 @@ impl Translator<'_, '_> {
         }
         // An index beyond the last cell is prefetched too: nothing is read.
         let (cell, ..) = self.register_cell(register, index)?;
-        match lock_rank(self.bindings, register) {
-            Some(_) if !peek => self.prefetch_to_write(cell),
-            _ => self.prefetch(cell),
+        match is_shared(self.bindings, register) && !peek {
+            true => self.prefetch_to_write(cell),
+            false => self.prefetch(cell),
         }
         let zero = self.zero(self.program.width(dst));
         self.write_slot(dst, &zero);

@@ -51,6 +51,7 @@ use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, StackSlot, Value};
 use ir::TableId;
 use rows::{Kept, Member};
+use std::collections::BTreeSet;
 
 /// The lookups of a cut that one call of the engine answers.
 struct Called {
@@ -215,7 +216,14 @@ impl<'a> Translator<'a, '_> {
             let count = self.b.ins().load(I32, stack, count, 0);
             let results = self.stack_addr(called.results);
             self.call(lookup_batch, &[handle, keys, count, results], None);
-            self.prefetch_results(results, count);
+            self.prefetch_results(results, count, &|t, entry| {
+                t.prefetch(entry);
+                Ok(())
+            })?;
+            let table = self.plan.lookups[called.lookup].table;
+            if self.has_direct_cells(table) {
+                self.prefetch_results(results, count, &|t, entry| t.prefetch_direct_cells(table, entry))?;
+            }
         }
         let resolve = self.b.create_block();
         self.b.ins().jump(resolve, &[]);
@@ -257,8 +265,13 @@ impl<'a> Translator<'a, '_> {
         self.locate(Some(&inst.op), inst.span);
     }
 
-    /// Prefetches the entries in an array of `count` (an `I32`) results.
-    fn prefetch_results(&mut self, results: Value, count: Value) {
+    /// Prefetches something for each entry in an array of `count` (an `I32`) results; an entry may be null.
+    fn prefetch_results(
+        &mut self,
+        results: Value,
+        count: Value,
+        prefetch: &dyn Fn(&mut Self, Value) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let (head, body, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         let at = self.b.append_block_param(head, I64);
         let bytes = self.b.ins().uextend(I64, count);
@@ -270,11 +283,12 @@ impl<'a> Translator<'a, '_> {
         self.b.ins().brif(over, done, &[], body, &[]);
         self.b.switch_to_block(body);
         let entry = self.b.ins().load(I64, self.flags.stack, at, 0);
-        self.prefetch(entry);
+        prefetch(self, entry)?;
         let next = self.add_imm(at, 8);
         self.b.ins().jump(head, &[from_arg(next)]);
         [head, body, done].into_iter().for_each(|b| self.b.seal_block(b));
         self.b.switch_to_block(done);
+        Ok(())
     }
 
     /// Whether a loop has reached the address in `bound`.
@@ -312,6 +326,7 @@ impl<'a> Translator<'a, '_> {
                 }
             });
         }
+        let mut with_rows = BTreeSet::new();
         if !probed.is_empty() {
             self.for_rows(&waiting, rows, |t, row| {
                 // The packet of the row: cold calls return their results through its descriptor.
@@ -321,9 +336,26 @@ impl<'a> Translator<'a, '_> {
                     let entry = t.probe_pointer(*table, binding, &words);
                     let wanted = t.row_of(*table, entry);
                     t.prefetch(wanted);
+                    if wanted != entry {
+                        with_rows.insert(*table);
+                    }
                     t.b.ins().store(t.flags.stack, entry, row, member.offset as i32);
                 }
             });
+        }
+        // Where materialised rows are found, there is no address of an entry yet.
+        probed.retain(|probed| self.has_direct_cells(probed.table) && !with_rows.contains(&probed.table));
+        if !probed.is_empty() {
+            let mut result = Ok(());
+            self.for_rows(&waiting, rows, |t, row| {
+                for Probed { table, member, .. } in &probed {
+                    let entry = t.b.ins().load(I64, t.flags.stack, row, member.offset as i32);
+                    if result.is_ok() {
+                        result = t.prefetch_direct_cells(*table, entry);
+                    }
+                }
+            });
+            result?;
         }
         self.waiting[p] = Some(waiting);
         Ok(())

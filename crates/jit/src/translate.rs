@@ -294,7 +294,7 @@ pub(crate) fn translate(
         emitted: var(),
         spent: var(),
     };
-    let locks = Locks::new(shared.program, entry, &flow.graph, shared.bindings, || b.declare_var(I64));
+    let locks = Locks::new(shared.program, entry, shared.bindings, || b.declare_var(I64));
     let locks = locks.map_err(|name| Error::Codegen(format!("register `{name}` would be locked out of order")))?;
     let head = b.create_block();
     let next_packet = b.create_block();

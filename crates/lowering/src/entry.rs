@@ -264,6 +264,7 @@ impl<'a> Lowering<'a> {
         }
         let Some(end) = end else { return Ok(None) };
         self.switch_to(end);
+        self.current = (position + 1, Stage::START, 0);
         self.leave_stage(stage.kind)?;
         let next = self.new_block();
         self.jump(next, Vec::new());

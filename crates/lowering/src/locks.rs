@@ -1,11 +1,10 @@
 //! Locks of register cells, for programs that run on several workers. `ir::atomicity` defines which locks there are and
-//! when packets acquire them. A packet releases its locks where no access of a locked register can follow, or with its
-//! fate.
+//! when packets acquire and release them.
 
 use crate::error::Error;
 use crate::ssa::Var;
 use abi::{Bindings, ExternBinding};
-use ir::{Acquisitions, BlockId, Cfg, EntryPoint, ExternId, Program};
+use ir::{Acquisitions, EntryPoint, ExternId, Program};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The locks of an entry point.
@@ -14,8 +13,6 @@ pub(crate) struct Locks {
     pub acquisitions: Acquisitions,
     /// By lock rank: the address of the lock that the packet holds, or 0.
     pub held: BTreeMap<u32, Var>,
-    /// Blocks that follow one from which accesses are reachable, but from which none is: locks are released there.
-    pub last: BTreeSet<(usize, BlockId)>,
 }
 
 /// The lock rank of a register, if its cells have locks.
@@ -50,17 +47,6 @@ impl Locks {
             return Ok(Locks::default());
         }
         let held = ranks.into_iter().collect::<BTreeSet<u32>>().into_iter().map(|rank| (rank, declare())).collect();
-        let mut last = BTreeSet::new();
-        for (position, stage) in entry.stages.iter().enumerate() {
-            let stage = &program.stages[stage.index()];
-            let cfg = Cfg::new(stage);
-            for &block in cfg.rpo.iter().filter(|block| acquisitions.is_growing(position, **block)) {
-                let followers = cfg.succs[block.index()].iter().map(|to| (position, *to));
-                let next = matches!(stage.blocks[block.index()].term, ir::Terminator::Next);
-                last.extend(followers.chain(next.then_some((position + 1, ir::Stage::START))));
-            }
-        }
-        last.retain(|(position, block)| !acquisitions.is_growing(*position, *block));
-        Ok(Locks { acquisitions, held, last })
+        Ok(Locks { acquisitions, held })
     }
 }

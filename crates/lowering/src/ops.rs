@@ -63,6 +63,9 @@ impl Lowering<'_> {
                 self.meter_direct(*meter, *dst, (hit, *entry), (before.as_ref(), bytes.as_ref()))?;
             }
             Op::RegisterRead { register, dst, index, .. } => self.register_read(*register, *dst, index)?,
+            Op::RegisterUpdate { register, dst, index, update, src } => {
+                self.register_update(*register, *dst, index, *update, src)?;
+            }
             Op::RegisterWrite { register, index, src } => self.register_write(*register, index, src)?,
             Op::Hash { .. } => self.hash(op),
             Op::Random { dst, low, high } => self.random(*dst, low, high)?,

@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::locks::lock_rank;
 use crate::ssa::Var;
 use abi::{ExternBinding, register_cell_bytes, register_stride_bytes};
-use ir::{Acquire, ExternId, Operand, SlotId};
-use mir::{Access, Address, Binary, Condition, Op, Region, Type, Value};
+use ir::{Acquire, ExternId, Operand, SlotId, Update};
+use mir::{Access, Address, Atomic, Binary, Cast, Condition, Op, Region, Type, Value};
 
 impl Lowering<'_> {
     /// Initialises the lock variables: a packet starts without locks.
@@ -60,23 +60,28 @@ impl Lowering<'_> {
         self.write_var(held, at);
     }
 
-    /// At the start of a block from which no access is reachable any more, behind one from which some were: releases
-    /// all locks.
+    /// At the start of a block: releases the locks that are not needed on this path.
     pub fn release_at_start(&mut self) {
-        if self.locks.last.contains(&(self.current.0, self.current.1)) {
-            self.release();
-        }
+        let (position, block, _) = self.current;
+        self.release(&self.locks.acquisitions.released_at_start(position, block).to_vec());
     }
 
-    /// When the packet gets its fate: releases all locks, unless the start of a block has done so.
+    /// After an access: releases the locks that are no longer needed.
+    fn release_after(&mut self) {
+        let (position, block, inst) = self.current;
+        self.release(&self.locks.acquisitions.released_after(position, block, inst).to_vec());
+    }
+
+    /// When the packet gets its fate: releases the locks that it may hold.
     pub fn release_at_end(&mut self) {
-        if self.locks.acquisitions.is_growing(self.current.0, self.current.1) {
-            self.release();
-        }
+        let (position, block, _) = self.current;
+        self.release(&self.locks.acquisitions.held_in(position, block).collect::<Vec<ExternId>>());
     }
 
-    fn release(&mut self) {
-        for var in self.locks.held.values().copied().collect::<Vec<Var>>() {
+    fn release(&mut self, registers: &[ExternId]) {
+        for &register in registers {
+            let rank = lock_rank(self.bindings, register);
+            let Some(&var) = rank.and_then(|rank| self.locks.held.get(&rank)) else { continue };
             let held = self.read_var(var);
             let (free, next) = (self.new_block(), self.new_block());
             let truth = self.truth(held);
@@ -115,6 +120,57 @@ impl Lowering<'_> {
             Ok((0..bytes).step_by(8).map(word).collect())
         })?;
         self.write_words(dst, words);
+        self.release_after();
+        Ok(())
+    }
+
+    /// Reads a cell and changes it in one step.
+    pub fn register_update(
+        &mut self,
+        register: ExternId,
+        dst: SlotId,
+        index: &Operand,
+        update: Update,
+        src: &Operand,
+    ) -> Result<(), Error> {
+        let (cell, inside, width) = self.register_cell(register, index)?;
+        let src = self.read_words(src)[0];
+        let is_stepped = matches!(self.extern_binding(register)?, ExternBinding::Register { is_stepped: true, .. });
+        let zero = vec![self.word(0)];
+        let words = self.values_if(inside, zero, |l| {
+            let piece = register_cell_bytes(width) as u8;
+            if is_stepped {
+                let atomic = match update {
+                    Update::Add => Atomic::Add,
+                    Update::And => Atomic::And,
+                    Update::Or => Atomic::Or,
+                    Update::Xor => Atomic::Xor,
+                    Update::Exchange => Atomic::Exchange,
+                };
+                let ty = Type::INTEGERS.into_iter().find(|ty| ty.bits() == 8 * u32::from(piece));
+                let (ty, address) = (ty.expect("a cell is one word"), Address { base: cell, offset: 0 });
+                let src = if ty == Type::I64 { src } else { l.narrow_to(src, ty) };
+                let before = l.value(ty, Op::Atomic(atomic, Region::State.into(), address, src));
+                let widen = |l: &mut Self| l.value(Type::I64, Op::Cast(Cast::Zext, before));
+                return Ok(vec![if ty == Type::I64 { before } else { widen(l) }]);
+            }
+            l.acquire(register, cell, width)?;
+            let before = l.load(Access::little(Region::State, piece), At { base: cell, offset: 0 });
+            let after = match update {
+                Update::Add => {
+                    let sum = l.bin(Binary::Add, before, src);
+                    l.mask_word(sum, width)
+                }
+                Update::And => l.bin(Binary::And, before, src),
+                Update::Or => l.bin(Binary::Or, before, src),
+                Update::Xor => l.bin(Binary::Xor, before, src),
+                Update::Exchange => src,
+            };
+            l.store_le(Region::State, piece, cell, 0, after);
+            Ok(vec![before])
+        })?;
+        self.write_words(dst, words);
+        self.release_after();
         Ok(())
     }
 
@@ -128,6 +184,8 @@ impl Lowering<'_> {
                 l.store_le(Region::State, piece, cell, 8 * i as u32, *word);
             }
             Ok(())
-        })
+        })?;
+        self.release_after();
+        Ok(())
     }
 }

@@ -99,6 +99,7 @@ fn set_dst(op: &mut Op, new: SlotId) -> bool {
         | Op::Meter { dst, .. }
         | Op::MeterDirect { dst, .. }
         | Op::RegisterRead { dst, .. }
+        | Op::RegisterUpdate { dst, .. }
         | Op::Hash { dst, .. }
         | Op::AddEntry { dst, .. }
         | Op::Random { dst, .. } => *dst = new,

@@ -27,6 +27,7 @@ mod ssa;
 mod strip_marks;
 mod unchanged_frames;
 mod unroll_stacks;
+mod updates;
 
 pub use assume::{Assumed, assume};
 pub use ingress_only::ingress_only;
@@ -34,3 +35,11 @@ pub use passes::{
     Options, PassReport, Report, optimise, optimise_watched, pass_names, passes, run_const_prop, run_pass, size,
 };
 pub use peeks::{NAME as PEEKS, peeks};
+pub use updates::{NAME as UPDATES, updates};
+
+/// The program for several workers: with updates, then with peeks; `None` if it has neither.
+pub fn for_several_workers(program: &ir::Program, options: &Options) -> Option<ir::Program> {
+    let updated = updates(program, options);
+    let peeking = peeks(updated.as_ref().unwrap_or(program), options);
+    peeking.or(updated)
+}

@@ -135,9 +135,10 @@ impl<'a> Places<'a> {
         &self.stage().blocks[block.index()]
     }
 
-    /// Whether an operation accesses a locked cell.
+    /// Whether an operation accesses a locked cell, or changes one by an instruction.
     fn is_access(&self, block: BlockId, inst: usize) -> bool {
-        self.at.iter().any(|(locks, position)| locks.at(*position, block, inst).is_some())
+        let is_step = matches!(self.block(block).insts[inst].op, Op::RegisterUpdate { .. });
+        is_step || self.at.iter().any(|(locks, position)| locks.at(*position, block, inst).is_some())
     }
 
     /// Whether an access can be reached from the start of a block.

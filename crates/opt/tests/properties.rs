@@ -6,7 +6,7 @@
 
 use abi::PipelineState;
 use interp::{Fate, Interp, Outcome, SeededHost};
-use ir::{EntryKind, ExternKind, Program, ReplicationPoint, SlotId};
+use ir::{BinOp, EntryKind, ExternKind, Inst, Op, Operand, Program, ReplicationPoint, SlotId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -196,4 +196,51 @@ fn packets_that_peek_do_the_same() {
         compare(&before, &after, &packets, "peeks").unwrap_or_else(|error| panic!("{error}"));
     }
     assert!(made > 20, "{made} programs have peeks");
+}
+
+#[test]
+fn updates_in_one_step_do_the_same() {
+    let (mut state, mut made) = (0x2545_f491_4f6c_dd1d_u64, 0);
+    let mut byte = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    for _ in 0..2000 {
+        let choices: Vec<u8> = (0..600).map(|_| byte()).collect();
+        let mut before = ir::generate::generate(&choices);
+        // Behind each read, the cell is written: what was read, and something.
+        let blocks = before.stages.iter_mut().flat_map(|stage| &mut stage.blocks);
+        for block in blocks {
+            let mut insts = Vec::new();
+            for inst in std::mem::take(&mut block.insts) {
+                let (op, span) = (inst.op.clone(), inst.span);
+                insts.push(inst);
+                let Op::RegisterRead { register, dst, index, .. } = op else { continue };
+                let width = before.slots[dst.index()].width;
+                let temp = ir::SlotId::from_index(before.slots.len());
+                before.slots.push(ir::Slot { name: format!("sum.{}", temp.index()), width, kind: ir::SlotKind::Temp });
+                let ops = [BinOp::Add, BinOp::Sub, BinOp::Or, BinOp::And, BinOp::Xor];
+                let op = ops[usize::from(byte()) % ops.len()];
+                let other = Operand::new_const(width, byte().into());
+                insts.push(Inst { op: Op::Bin { op, dst: temp, a: dst.into(), b: other.clone() }, span });
+                let src = if byte() % 8 == 0 { other } else { temp.into() };
+                if index.slot() != Some(dst) {
+                    insts.push(Inst { op: Op::RegisterWrite { register, index, src }, span });
+                }
+            }
+            block.insts = insts;
+        }
+        assert_eq!(ir::verify(&before), []);
+        let Some(after) = opt::updates(&before, &opt::Options::default()) else { continue };
+        made += 1;
+        let text = ir::print(&after);
+        let again = ir::parse(&text, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}\n{text}"));
+        assert_eq!(ir::print(&again), text);
+        let packets: Vec<Vec<u8>> =
+            (0..20).map(|_| (0..usize::from(byte() % 80)).map(|_| byte() % 4).collect()).collect();
+        compare(&before, &after, &packets, "updates").unwrap_or_else(|error| panic!("{error}"));
+    }
+    assert!(made > 20, "{made} programs have updates");
 }

@@ -121,10 +121,11 @@ impl ShowArgs {
 
 /// Describes how workers share the registers of a program.
 pub fn state_text(program: &Program) -> String {
-    let name = |register: &ExternId| program.externs[register.index()].name.as_str();
+    let shared = opt::for_several_workers(program, &opt::Options::default());
+    let program = shared.as_ref().unwrap_or(program);
     let atomicity = Atomicity::new(program);
-    let peeking = opt::peeks(program, &opt::Options::default());
-    let blocks = peeking.iter().flat_map(|program| &program.stages).flat_map(|stage| &stage.blocks);
+    let name = |register: &ExternId| program.externs[register.index()].name.as_str();
+    let blocks = program.stages.iter().flat_map(|stage| &stage.blocks);
     let peeked: Vec<ExternId> = (blocks.flat_map(|block| &block.insts))
         .filter_map(|inst| match inst.op {
             Op::RegisterRead { register, peek: true, .. } => Some(register),
@@ -136,6 +137,10 @@ pub fn state_text(program: &Program) -> String {
         let text = match sharing {
             Sharing::OnlyRead => "packets do not write to it, nothing is locked".to_string(),
             Sharing::OnlyWritten => "packets do not read it, nothing is locked".to_string(),
+            Sharing::Stepped => {
+                "a packet changes one cell by one instruction, and comes to no other afterwards: nothing is locked"
+                    .to_string()
+            }
             Sharing::Locked { .. } if peeked.contains(&register) => {
                 "a packet comes to one cell, which it can lock, and does not if it only reads it".to_string()
             }

@@ -253,11 +253,12 @@ fn scaling(results: &Results) -> Result<String> {
         rows.push(vec![
             short.to_string(),
             row.text("value")?.to_string(),
+            figure("1 worker, code for two")?.to_string(),
             figure("2 workers, together")?.to_string(),
             figure("rate of 2 workers / 1 worker")?.to_string(),
         ]);
     }
-    let header = ["cycles per packet", "one worker", "two, together", "times one"];
+    let header = ["cycles per packet", "one worker", "one, code for two", "two, together", "times one"];
     with_origins(markdown(&header, &rows), results, &["scaling"])
 }
 

@@ -154,7 +154,7 @@ fn check(program: &Program, block: &ir::Block, table: TableId) -> Result<(), Str
             Op::Hash { .. } => "computes a hash",
             Op::Random { .. } => "takes a random number",
             Op::Count { .. } | Op::CountDirect { .. } | Op::Meter { .. } | Op::MeterDirect { .. } => "counts or meters",
-            Op::RegisterRead { .. } | Op::RegisterWrite { .. } => "uses a register",
+            Op::RegisterRead { .. } | Op::RegisterWrite { .. } | Op::RegisterUpdate { .. } => "uses a register",
             Op::Emit { .. } | Op::Truncate { .. } => "deparses",
             Op::HasBits { .. }
             | Op::Extract { .. }

@@ -112,6 +112,18 @@ impl Counters {
         }
     }
 
+    /// Prefetches a worker's cell, if there is one.
+    pub(super) fn prefetch(&self, worker: usize, index: u64) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(cells) = self.cells.get(worker).filter(|cells| index < cells.len() as u64) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a prefetch has no effect but on caches.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(cells.as_ptr().wrapping_add(index as usize).cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (worker, index);
+    }
+
     fn sum(&self, index: usize) -> [u64; 2] {
         self.cells.iter().fold([0; 2], |sum, cells| add(sum, load(&cells[index])))
     }

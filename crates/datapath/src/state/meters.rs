@@ -12,19 +12,55 @@ use super::cells::{Counters, NoMemory, Zeroable, ZeroedArray};
 use base::entry::{CounterValue, MeterConfig};
 use ir::CounterUnit;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Bucket fill levels are in millionths of a unit (packet or byte).
 const SCALE: u128 = 1_000_000;
 
-/// A meter cell; all-zero bytes are an unconfigured, unlocked one.
+/// A meter cell; all-zero bytes are an unconfigured, unlocked one. What packets need is in its first cache line, so that
+/// they wait for no more. It takes two lines, a pair that is prefetched together, so that workers with packets of different
+/// cells do not take lines from each other.
 #[derive(Debug)]
+#[repr(C, align(128))]
 struct Cell {
-    configured: AtomicU32,
+    /// Of [`CONFIGURED`], [`PLAIN`].
+    flags: AtomicU8,
     locked: AtomicBool,
-    buckets: UnsafeCell<Buckets>,
+    hot: UnsafeCell<Hot>,
+    cold: UnsafeCell<Cold>,
 }
 
+/// Bits of [`Cell::flags`]: the cell is configured.
+const CONFIGURED: u8 = 1;
+/// It has two rates, and bursts whose millionths fit 64 bits.
+const PLAIN: u8 = 2;
+
+#[derive(Clone, Copy, Debug)]
+struct Hot {
+    cir: u64,
+    cburst: u64,
+    pir: u64,
+    /// The size of the second bucket: of the peak bucket (RFC 2698), or of the excess bucket (RFC 2697).
+    second: u64,
+    /// Low words of the fill levels.
+    committed: u64,
+    peak: u64,
+    last_us: u64,
+}
+
+const _: () = assert!(std::mem::offset_of!(Cell, cold) == 64 && size_of::<Cell>() == 128);
+
+/// The rest of a cell, for control and for other cells than [`PLAIN`] ones.
+#[derive(Clone, Copy, Debug)]
+struct Cold {
+    pburst: u64,
+    eburst: u64,
+    /// High words of the fill levels.
+    committed: u64,
+    peak: u64,
+}
+
+/// A cell's configuration and fill levels, for exact arithmetic of any size.
 #[derive(Clone, Copy, Debug)]
 struct Buckets {
     cir: u64,
@@ -39,20 +75,85 @@ struct Buckets {
     last_us: u64,
 }
 
-// SAFETY: `buckets` is only touched under `locked`.
+// SAFETY: `hot` and `cold` are only touched under `locked`.
 unsafe impl Sync for Cell {}
 // SAFETY: integers; `false` is zero.
 unsafe impl Zeroable for Cell {}
 
+/// A held lock; released when dropped.
+struct Locked<'a>(&'a Cell);
+
 impl Cell {
-    fn with<R>(&self, f: impl FnOnce(&mut Buckets) -> R) -> R {
-        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            std::hint::spin_loop();
+    fn lock(&self) -> Locked<'_> {
+        while self.locked.swap(true, Ordering::Acquire) {
+            while self.locked.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
         }
-        // SAFETY: the lock is held, and `f` cannot get here again: it has no access to the cell.
-        let result = f(unsafe { &mut *self.buckets.get() });
-        self.locked.store(false, Ordering::Release);
+        Locked(self)
+    }
+
+    fn is_configured(&self, order: Ordering) -> bool {
+        self.flags.load(order) & CONFIGURED != 0
+    }
+}
+
+impl Locked<'_> {
+    fn hot(&mut self) -> &mut Hot {
+        // SAFETY: the lock is held, and it is ours.
+        unsafe { &mut *self.0.hot.get() }
+    }
+
+    /// Calls `f` with the cell's buckets, and keeps what it makes of them.
+    fn with<R>(&mut self, f: impl FnOnce(&mut Buckets) -> R) -> R {
+        // SAFETY: as above; `f` cannot get here: it has no access to the cell.
+        let cold = unsafe { &mut *self.0.cold.get() };
+        let hot = self.hot();
+        let level = |low: u64, high: u64| u128::from(high) << 64 | u128::from(low);
+        let mut buckets = Buckets {
+            cir: hot.cir,
+            cburst: hot.cburst,
+            pir: hot.pir,
+            pburst: cold.pburst,
+            eburst: cold.eburst,
+            committed: level(hot.committed, cold.committed),
+            peak: level(hot.peak, cold.peak),
+            last_us: hot.last_us,
+        };
+        let result = f(&mut buckets);
+        let Buckets { cir, cburst, pir, pburst, eburst, committed, peak, last_us } = buckets;
+        let second = if eburst > 0 { eburst } else { pburst };
+        *hot = Hot { cir, cburst, pir, second, committed: committed as u64, peak: peak as u64, last_us };
+        *cold = Cold { pburst, eburst, committed: (committed >> 64) as u64, peak: (peak >> 64) as u64 };
         result
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.locked.store(false, Ordering::Release);
+    }
+}
+
+impl Hot {
+    /// [`Buckets::take`] for a [`PLAIN`] cell. A product or sum that does not fit 64 bits is more than the bucket holds,
+    /// so a saturated one gives the same level.
+    fn take(&mut self, units: u64, before: u32, now_us: u64) -> u32 {
+        const SCALE: u64 = self::SCALE as u64;
+        let elapsed = now_us.saturating_sub(self.last_us);
+        self.last_us = self.last_us.max(now_us);
+        let filled = |level: u64, rate: u64| level.saturating_add(elapsed.saturating_mul(rate));
+        let committed = (self.cburst * SCALE).min(filled(self.committed, self.cir));
+        let peak = (self.second * SCALE).min(filled(self.peak, self.pir));
+        let need = units * SCALE;
+        let colour = match () {
+            () if before >= Meters::RED || peak < need => Meters::RED,
+            () if before == Meters::YELLOW || committed < need => Meters::YELLOW,
+            () => Meters::GREEN,
+        };
+        self.peak = if colour == Meters::RED { peak } else { peak - need };
+        self.committed = if colour == Meters::GREEN { committed - need } else { committed };
+        colour
     }
 }
 
@@ -134,21 +235,41 @@ impl Meters {
         self.cells.get(usize::try_from(index).ok()?)
     }
 
+    /// Where a cell's line is, and how far apart cells are, for prefetching.
+    pub(super) fn lines(&self) -> (*const u8, u32) {
+        (self.cells.as_ptr().cast(), size_of::<Cell>() as u32)
+    }
+
+    /// The counts of a worker: three for each cell, one for each colour.
+    pub(super) fn counts_of_worker(&self, worker: usize) -> *mut [u64; 2] {
+        self.counts.of_worker(worker)
+    }
+
     /// Marks and counts a packet of `bytes` bytes that has colour `before`; returns its colour, green if the index is
     /// out of range. To be called on `worker`'s own thread.
     pub(crate) fn colour_after(&self, worker: usize, index: u64, (bytes, before): (u32, u32), now_us: u64) -> u32 {
-        let Some(cell) = self.cell(index) else { return Meters::GREEN };
-        let colour = self.mark(cell, bytes, before, now_us);
+        if index >= self.size() {
+            return Meters::GREEN;
+        }
+        // It comes while the cell does.
+        self.counts.prefetch(worker, 3 * index);
+        let colour = self.mark(index, bytes, before, now_us);
         self.counts.count(worker, 3 * index + u64::from(colour), bytes.into());
         colour
     }
 
-    fn mark(&self, cell: &Cell, bytes: u32, before: u32, now_us: u64) -> u32 {
-        if cell.configured.load(Ordering::Acquire) == 0 {
+    fn mark(&self, index: u64, bytes: u32, before: u32, now_us: u64) -> u32 {
+        let cell = &self.cells[index as usize];
+        if !cell.is_configured(Ordering::Acquire) {
             return Meters::GREEN;
         }
         let units = if self.unit == CounterUnit::Packets { 1 } else { u64::from(bytes) };
-        cell.with(|buckets| buckets.take(units, before, now_us))
+        let mut locked = cell.lock();
+        // Changed under the lock only, but for a cell that is no longer configured.
+        match cell.flags.load(Ordering::Relaxed) & PLAIN {
+            0 => locked.with(|buckets| buckets.take(units, before, now_us)),
+            _ => locked.hot().take(units, before, now_us),
+        }
     }
 
     /// Packets and bytes that a cell marked green, yellow and red; `None` if there is no such cell.
@@ -166,7 +287,7 @@ impl Meters {
     /// A cell's configuration, `Some(None)` if unconfigured; `None` if there is no such cell.
     pub(super) fn config(&self, index: u64) -> Option<Option<MeterConfig>> {
         let cell = self.cell(index)?;
-        Some((cell.configured.load(Ordering::Acquire) != 0).then(|| cell.with(|buckets| buckets.config())))
+        Some(cell.is_configured(Ordering::Acquire).then(|| cell.lock().with(|buckets| buckets.config())))
     }
 
     /// Takes over the counts of an old cell that is no longer used, and its buckets if both cells have the same
@@ -176,11 +297,11 @@ impl Meters {
             self.counts.add(3 * index + colour, counted);
         }
         let (Some(cell), Some(was)) = (self.cell(index), old.cell(old_index)) else { return };
-        if self.unit != old.unit || [cell, was].iter().any(|c| c.configured.load(Ordering::Acquire) == 0) {
+        if self.unit != old.unit || [cell, was].iter().any(|c| !c.is_configured(Ordering::Acquire)) {
             return;
         }
-        let was = was.with(|buckets| *buckets);
-        cell.with(|now| {
+        let was = was.lock().with(|buckets| *buckets);
+        cell.lock().with(|now| {
             if now.config() == was.config() {
                 let full = Buckets::full(now.config());
                 now.committed = was.committed.saturating_sub(full.committed - now.committed);
@@ -193,13 +314,19 @@ impl Meters {
     /// Sets a cell's configuration, with full buckets; `false` if there is no such cell.
     pub(super) fn configure(&self, index: u64, config: Option<MeterConfig>) -> bool {
         let Some(cell) = self.cell(index) else { return false };
-        if let Some(config) = config {
-            cell.with(|buckets| *buckets = Buckets::full(config));
-        }
         // An untouched zero page stays untouched.
-        let configured = u32::from(config.is_some());
-        if cell.configured.load(Ordering::Relaxed) != configured {
-            cell.configured.store(configured, Ordering::Release);
+        match config {
+            None if cell.flags.load(Ordering::Relaxed) == 0 => {}
+            None => cell.flags.store(0, Ordering::Release),
+            Some(config) => {
+                let full = Buckets::full(config);
+                let fits = |level: u128| u64::try_from(level).is_ok();
+                let is_plain = config.eburst == 0 && fits(full.committed) && fits(full.peak);
+                let mut locked = cell.lock();
+                locked.with(|buckets| *buckets = full);
+                // Before the lock is released: flags and buckets belong together.
+                cell.flags.store(CONFIGURED | if is_plain { PLAIN } else { 0 }, Ordering::Release);
+            }
         }
         true
     }
@@ -207,7 +334,8 @@ impl Meters {
 
 #[cfg(test)]
 mod tests {
-    use super::{CounterUnit, MeterConfig, Meters};
+    use super::{Buckets, CONFIGURED, CounterUnit, MeterConfig, Meters, PLAIN};
+    use std::sync::atomic::Ordering;
 
     impl Meters {
         /// The colour of a packet that is not marked yet.
@@ -230,6 +358,46 @@ mod tests {
         assert!(!meters.configure(2, None));
         meters.configure(0, None);
         assert_eq!((meters.colour(0, 0, 1000, 0), meters.config(0)), (Meters::GREEN, Some(None)));
+    }
+
+    #[test]
+    fn arithmetic_of_64_bits_gives_the_same_colours_and_levels() {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state >> 8
+        };
+        // Of any magnitude, so that products and sums overflow, too.
+        let mut number = |bits: u64| random() & ((1 << (random() % (bits + 1))) - 1);
+        let mut plain = 0;
+        for case in 0..2000 {
+            let eburst = if case % 8 == 0 { number(48) } else { 0 };
+            let [cir, cburst, pir, pburst] = [number(56), number(46), number(56), number(46)];
+            let config = MeterConfig { cir, cburst, pir, pburst, eburst };
+            let meters = Meters::new(1, CounterUnit::Bytes, 1).expect("memory");
+            assert!(meters.configure(0, Some(config)));
+            let flags = meters.cells[0].flags.load(Ordering::Relaxed);
+            plain += usize::from(flags == CONFIGURED | PLAIN);
+            let (mut expected, mut now_us) = (Buckets::full(config), 0_u64);
+            for _ in 0..40 {
+                now_us = now_us.wrapping_add(number(50));
+                let (bytes, before) = (number(32) as u32, number(2) as u32);
+                let colour = expected.take(bytes.into(), before, now_us);
+                assert_eq!(meters.colour_after(0, 0, (bytes, before), now_us), colour, "{config:?}");
+                meters.cells[0].lock().with(|got| assert_eq!(format!("{got:?}"), format!("{expected:?}")));
+            }
+            assert_eq!(meters.config(0), Some(Some(config)));
+        }
+        assert!((500..1900).contains(&plain), "{plain} of both kinds");
+    }
+
+    #[test]
+    fn a_cell_is_a_pair_of_cache_lines() {
+        let meters = Meters::new(3, CounterUnit::Packets, 1).expect("memory");
+        let (first, stride) = meters.lines();
+        assert_eq!((first as usize % 128, stride), (0, 128));
     }
 
     #[test]

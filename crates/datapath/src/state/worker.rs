@@ -49,6 +49,7 @@ impl FastState {
         let reader = self.domain.register_as(worker as u32).expect("the domain has a place for each worker");
         let base = |cells: &Cells| match cells {
             Cells::Counters(counters) => counters.of_worker(worker),
+            Cells::Meters(meters) => meters.counts_of_worker(worker),
             _ => ptr::null_mut(),
         };
         let actions = self.actions.iter().map(|counters| counters.of_worker(worker));

@@ -204,7 +204,9 @@ impl Run<'_> {
                 self.refuse("a timer restarted in table", &program.tables[table.index()].name);
             }
             Op::Meter { meter, .. } | Op::MeterDirect { meter, .. } => self.refuse_extern("meter", *meter),
-            Op::RegisterRead { register, .. } | Op::RegisterWrite { register, .. } => {
+            Op::RegisterRead { register, .. }
+            | Op::RegisterWrite { register, .. }
+            | Op::RegisterUpdate { register, .. } => {
                 self.refuse_extern("register", *register);
             }
         }

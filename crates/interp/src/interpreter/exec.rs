@@ -138,7 +138,8 @@ impl Machine<'_> {
             | Op::Meter { .. }
             | Op::MeterDirect { .. }
             | Op::RegisterRead { .. }
-            | Op::RegisterWrite { .. } => self.stateful(inst),
+            | Op::RegisterWrite { .. }
+            | Op::RegisterUpdate { .. } => self.stateful(inst),
         }
     }
 
@@ -219,6 +220,16 @@ impl Machine<'_> {
                 self.note_extern(span, *register, || Use::Write { index, value: value.clone() });
                 // A write out of range has no effect; no other error is possible.
                 let _ = self.state.register_set(*register, index, &value);
+            }
+            Op::RegisterUpdate { register, dst, index, update, src } => {
+                let (index, operand) = (self.number(index), self.value(src));
+                let value = self.state.register_read(*register, index);
+                self.note_extern(span, *register, || Use::Read { index, value: value.clone() });
+                let new = update.operation().map_or(operand.clone(), |op| op.apply(&value, &operand));
+                self.note_extern(span, *register, || Use::Write { index, value: new.clone() });
+                // As a write.
+                let _ = self.state.register_set(*register, index, &new);
+                self.set(span, *dst, value);
             }
             _ => unreachable!("called for stateful externs only"),
         }

@@ -2,7 +2,7 @@
 
 use super::lex::{Line, Tok};
 use super::{Cursor, Reader, Result, Space};
-use crate::op::{Again, Fate, HashAlgorithm, Inst, Mark, Op, Operand, Terminator};
+use crate::op::{Again, Fate, HashAlgorithm, Inst, Mark, Op, Operand, Terminator, Update};
 use crate::print::{BIN_OPS, CALCULATION, CASTS, HASHES, POINTS, UN_OPS};
 use crate::program::{Block, Stage, StageKind};
 use base::Span;
@@ -313,6 +313,17 @@ fn assignment(c: &mut Cursor<'_>) -> Result<Op> {
             Op::MeterDirect { meter, dst, hit, entry, before: optional(c, "before")?, bytes: optional(c, "bytes")? }
         }
         "read" => Op::RegisterRead { dst, register: c.extern_id()?, index: c.next_operand()?, peek: false },
+        "update" => {
+            let (register, index) = (c.extern_id()?, c.next_operand()?);
+            c.comma()?;
+            let at = c.span();
+            let name = c.word("`add`, `and`, `or`, `xor` or `exchange`")?;
+            let update = Update::ALL.into_iter().find(|update| update.name() == name);
+            let Some(update) = update else {
+                return Err(Box::new(Diagnostic::error("E0702", at, format!("`{name}` is no update"))));
+            };
+            Op::RegisterUpdate { dst, register, index, update, src: c.next_operand()? }
+        }
         "peek" => Op::RegisterRead { dst, register: c.extern_id()?, index: c.next_operand()?, peek: true },
         "hash" => {
             let algorithm = match c.eat_word(CALCULATION) {

@@ -104,6 +104,7 @@ fn ranges(p: &Program, op: &Op) -> Check {
         | Op::MeterDirect { meter: e, .. }
         | Op::RegisterRead { register: e, .. }
         | Op::RegisterWrite { register: e, .. }
+        | Op::RegisterUpdate { register: e, .. }
         | Op::Digest { digest: e, .. } => ext(e)?,
         _ => {}
     }
@@ -249,6 +250,12 @@ fn op(p: &Program, stage: StageKind, op: &Op) -> Check {
         Op::RegisterRead { register, dst, index, peek } => {
             want("the destination", width(dst), register_width(p, *register)?)?;
             rule(!*peek || width(dst) <= 64, "a cell that is peeked at has 64 bits at most")?;
+            at_most("the index", w(index), 64)
+        }
+        Op::RegisterUpdate { register, dst, index, src, .. } => {
+            want("the destination", width(dst), register_width(p, *register)?)?;
+            want("the source", w(src), width(dst))?;
+            rule(width(dst) <= 64, "a cell that is updated in one step has 64 bits at most")?;
             at_most("the index", w(index), 64)
         }
         Op::RegisterWrite { register, index, src } => {

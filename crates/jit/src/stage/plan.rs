@@ -208,7 +208,9 @@ impl<'a> Planner<'a> {
             let is_control = program.stages[entry.stages[node.position].index()].kind == StageKind::Control;
             for (i, inst) in planner.insts(n).iter().enumerate() {
                 match &inst.op {
-                    Op::RegisterWrite { register, .. } => planner.written.push(*register),
+                    Op::RegisterWrite { register, .. } | Op::RegisterUpdate { register, .. } => {
+                        planner.written.push(*register);
+                    }
                     Op::AddEntry { table, replace, .. } => {
                         planner.added.push(*table);
                         let dynamic = program.tables[table.index()].dynamic.as_ref();
@@ -439,13 +441,17 @@ impl<'a> Planner<'a> {
     /// What an operation accesses in an order that other packets can observe.
     fn ordered(&self, op: &Op) -> Option<Ordered> {
         match op {
-            Op::RegisterRead { register, .. } | Op::RegisterWrite { register, .. }
+            Op::RegisterRead { register, .. }
+            | Op::RegisterWrite { register, .. }
+            | Op::RegisterUpdate { register, .. }
                 if lock_rank(self.bindings, *register).is_some() =>
             {
                 Some(Ordered::Locked)
             }
             Op::RegisterRead { register, .. } if !self.written.contains(register) => None,
-            Op::RegisterRead { register, .. } | Op::RegisterWrite { register, .. } => Some(Ordered::Extern(*register)),
+            Op::RegisterRead { register, .. }
+            | Op::RegisterWrite { register, .. }
+            | Op::RegisterUpdate { register, .. } => Some(Ordered::Extern(*register)),
             Op::CountDirect { counter: of, .. } | Op::MeterDirect { meter: of, .. }
                 if self.owner(*of).is_some_and(|table| self.retired.contains(&table)) =>
             {

@@ -190,7 +190,9 @@ impl Runtime {
             .enumerate()
             .map(|(i, e)| match e.kind {
                 ExternKind::Counter { size, .. } => ExternBinding::Counter { size },
-                ExternKind::Meter { size, .. } => ExternBinding::Meter { size },
+                ExternKind::Meter { size, .. } => {
+                    ExternBinding::Meter { size, cells: std::ptr::null(), stride_bytes: 64 }
+                }
                 ExternKind::Register { size, width, .. } => {
                     let cells = self.registers[i].as_ptr().cast_mut();
                     ExternBinding::Register {
@@ -199,6 +201,7 @@ impl Runtime {
                         width,
                         footprint_bytes: self.register_bytes,
                         lock_rank: None,
+                        is_stepped: false,
                     }
                 }
                 _ => ExternBinding::None,

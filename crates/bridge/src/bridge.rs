@@ -9,7 +9,8 @@
 //!
 //! 1. `state`: one request at a time. It is also held while all flows are scanned, so that no writer queues behind
 //!    a long read lock and blocks the workers' reads.
-//! 2. `tables`: workers only read-lock it, and must not hold it when they call [`Bridge::flow_mod`].
+//! 2. `tables`: workers only read-lock it, and must not hold it when they call [`Bridge::flow_mod`]. A long request lets those
+//!    that wait for it read every few changes.
 //! 3. `endpoints`.
 //! 4. The lock of one endpoint.
 
@@ -32,7 +33,7 @@ use arc_swap::ArcSwap;
 use openflow::message::{Desc, FlowMod, GroupMod, MeterMod, Port, PortReason, RemovedReason, Role};
 use openflow::{Error, ErrorKind, Fields, Message};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, Weak,
 };
@@ -49,8 +50,9 @@ pub struct BridgeOptions {
 
 /// How long a packet that learns a flow waits for the state lock.
 const LEARN_WAIT: Duration = Duration::from_micros(50);
-/// Changes applied per acquisition of the write lock, so that workers can read in between. Bundles are not sliced.
-const SLICE: usize = 256;
+/// Changes applied per acquisition of the write lock, some dozens of microseconds; workers that wait read in between. Bundles
+/// are not sliced.
+const SLICE: usize = 16;
 /// Flows whose timeouts may be shortened between two ticks. Flows beyond this number expire at their former times.
 const SHORTENED_MAX: usize = 1 << 20;
 
@@ -73,6 +75,8 @@ pub struct Bridge {
     pub(crate) options: BridgeOptions,
     pub(crate) admit: Admit,
     tables: RwLock<Tables>,
+    /// Threads that wait to read them.
+    waiting: AtomicU32,
     state: Mutex<State>,
     endpoints: RwLock<BTreeMap<u64, Arc<Endpoint>>>,
     next_endpoint: AtomicU64,
@@ -135,6 +139,7 @@ impl Bridge {
             options,
             admit: Admit { layout, capabilities: Capabilities::of(program) },
             tables: RwLock::new(tables),
+            waiting: AtomicU32::new(0),
             state: Mutex::default(),
             endpoints: RwLock::default(),
             next_endpoint: AtomicU64::new(1),
@@ -152,7 +157,16 @@ impl Bridge {
 
     /// Read-locks the state that packets read. To be held briefly: requests wait for it.
     pub fn tables(&self) -> RwLockReadGuard<'_, Tables> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+        match self.tables.try_read() {
+            Ok(tables) => tables,
+            Err(TryLockError::Poisoned(tables)) => tables.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                tables
+            }
+        }
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Tables> {
@@ -301,8 +315,14 @@ impl Bridge {
             changes.iter().for_each(|change| change.index(View::of(&tables), &mut state.index));
         }
         for slice in changes.chunks(SLICE) {
-            let mut tables = self.write();
-            slice.iter().for_each(|change| change.apply(&mut tables));
+            {
+                let mut tables = self.write();
+                slice.iter().for_each(|change| change.apply(&mut tables));
+            }
+            // Else the lock would be taken again before a worker that waits for it has woken up.
+            while self.waiting.load(Ordering::Relaxed) > 0 {
+                std::thread::yield_now();
+            }
         }
     }
 

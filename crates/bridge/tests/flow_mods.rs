@@ -318,3 +318,40 @@ fn random_flow_mods_do_what_a_list_does() {
         }
     }
 }
+
+/// The bug: a request took the lock of the tables again before a waiting worker had woken up, for seconds.
+#[test]
+fn workers_read_the_tables_while_many_flows_are_deleted() {
+    use std::collections::BTreeSet;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    const FLOWS: u64 = 10_000;
+    let (bridge, _) = bridge();
+    // How many different numbers of flows a worker sees while all are deleted.
+    let seen_meanwhile = || {
+        for address in 0..FLOWS {
+            let flow = flow_mod(Add, matching(&bridge, &[("eth_src", address.into())]), 1, output(1));
+            bridge.flow_mod(&flow, &by(V13)).unwrap();
+        }
+        let (is_over, begin) = (AtomicBool::new(false), Barrier::new(2));
+        let read = || {
+            begin.wait();
+            let mut seen = BTreeSet::new();
+            while !is_over.load(Ordering::Relaxed) {
+                seen.insert(bridge.tables().table(0).flows.len() as u64);
+            }
+            seen.range(1..FLOWS).count()
+        };
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(read);
+            begin.wait();
+            let delete = flow_mod(Delete, Match::any(), 0, Instructions::default());
+            bridge.flow_mod(&delete, &by(V13)).unwrap();
+            is_over.store(true, Ordering::Relaxed);
+            reader.join().unwrap()
+        })
+    };
+    // The reader may be without a processor meanwhile.
+    let most = (0..100).map(|_| seen_meanwhile()).find(|seen| *seen > 60);
+    assert!(most.is_some(), "a reader hardly gets the lock");
+}

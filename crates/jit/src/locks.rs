@@ -180,7 +180,8 @@ impl Translator<'_, '_> {
     /// At the start of a node: releases the locks that are not needed on this path.
     pub fn release_at_start(&mut self) {
         let node = &self.flow.graph.nodes[self.node];
-        self.release(&self.locks.acquisitions.released_at_start(node.position, node.block).to_vec());
+        let released = self.locks.acquisitions.released_at_start(node.position, node.block).to_vec();
+        self.release(&released);
     }
 
     /// With the packet's fate: releases its locks.

@@ -63,13 +63,15 @@ impl Lowering<'_> {
     /// At the start of a block: releases the locks that are not needed on this path.
     pub fn release_at_start(&mut self) {
         let (position, block, _) = self.current;
-        self.release(&self.locks.acquisitions.released_at_start(position, block).to_vec());
+        let released = self.locks.acquisitions.released_at_start(position, block).to_vec();
+        self.release(&released);
     }
 
     /// After an access: releases the locks that are no longer needed.
     fn release_after(&mut self) {
         let (position, block, inst) = self.current;
-        self.release(&self.locks.acquisitions.released_after(position, block, inst).to_vec());
+        let released = self.locks.acquisitions.released_after(position, block, inst).to_vec();
+        self.release(&released);
     }
 
     /// When the packet gets its fate: releases the locks that it may hold.

@@ -11,8 +11,8 @@
 // - a usage reporting rule (URR) counts a session's packets and bytes in each direction, frames as they were received.
 //
 // GTP-U (3GPP TS 29.281) runs over IPv4 or IPv6, with IPv4 and IPv6 in it. Up to four extension headers are followed; of the
-// PDU session container (3GPP TS 38.415) the QFI is taken. All lengths must agree, and the outer IPv4 header's checksum. What is for the N3 address and no G-PDU
-// (echo requests, for instance) goes to the controller.
+// PDU session container (3GPP TS 38.415) the QFI is taken. All lengths must agree, and the outer IPv4 header's checksum must be
+// right. What is for the N3 address and no G-PDU (echo requests, for instance) goes to the controller.
 
 #include <core.p4>
 #include <v1model.p4>

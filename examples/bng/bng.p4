@@ -345,9 +345,11 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 source_v6.apply();
             }
             // Router solicitations, DHCPv6 and the like; :: is that of who asks for an address (RFC 4862).
-            bool is_of_link = hdr.ipv6.isValid() && (hdr.ipv6.srcAddr[127:118] == 0x3fa || hdr.ipv6.srcAddr == 0);
-            if (!meta.is_own && !(meta.is_local && is_of_link)) {
-                drop();
+            if (!meta.is_own) {
+                bool is_of_link = hdr.ipv6.srcAddr[127:118] == 0x3fa || hdr.ipv6.srcAddr == 0;
+                if (!meta.is_local || !hdr.ipv6.isValid() || !is_of_link) {
+                    drop();
+                }
             }
             upstream_rate.execute_meter((bit<32>)meta.from, meta.colour);
             if (meta.colour == RED) {

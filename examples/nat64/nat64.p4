@@ -116,8 +116,11 @@ struct first_t { bit<128> src; bit<128> dst; }
 
 // Neither this network (RFC 1122), private (RFC 1918), shared (RFC 6598), loopback, link-local, multicast nor reserved.
 bool is_global(in bit<32> a) {
-    return a[31:24] != 0 && a[31:24] != 10 && a[31:20] != 0xac1 && a[31:16] != 0xc0a8 && a[31:22] != 0x191 && a[31:24] != 127
-        && a[31:16] != 0xa9fe && a[31:28] < 14;
+    // Without branches.
+    bit<1> is_special = (bit<1>)(a[31:24] == 0) | (bit<1>)(a[31:24] == 10) | (bit<1>)(a[31:20] == 0xac1)
+        | (bit<1>)(a[31:16] == 0xc0a8) | (bit<1>)(a[31:22] == 0x191) | (bit<1>)(a[31:24] == 127)
+        | (bit<1>)(a[31:16] == 0xa9fe) | (bit<1>)(a[31:28] >= 14);
+    return is_special == 0;
 }
 
 // RFC 7915, section 4.1, but for the addresses.

@@ -14,8 +14,9 @@
 // extension headers but that of fragments, other protocols, IPv4 headers with a wrong checksum, and addresses of IPv4 that are not
 // global (RFC 6052, section 3.1) are dropped.
 //
-// Links are taken to carry 1500 bytes. Nothing is fragmented here, and no ICMP errors are sent: what would be longer as IPv6 and
-// what has no hop left is dropped and counted in `unanswered`.
+// Links are taken to carry 1500 bytes. Nothing is fragmented here: who sends IPv4 that would be longer as IPv6 gets an ICMP error
+// with the MTU (RFC 7915, section 4), also if the packet may be fragmented. No other error is sent: what has no hop left, and what
+// is too big and has no answer (later fragments, errors), is dropped and counted in `unanswered`.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -538,6 +539,28 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         }
     }
 
+    // To the neighbour who has sent the packet, of which 28 bytes are quoted.
+    action answer_too_big(bit<16> mtu) {
+        bit<64> front = hdr.ports.srcPort ++ hdr.ports.dstPort
+            ++ (hdr.tcp.isValid() ? hdr.tcp.seqAck[63:32] : hdr.udp.length ++ hdr.udp.checksum);
+        hdr.quoted_ipv4 = hdr.ipv4;
+        hdr.quoted_icmp = hdr.icmp;
+        if (!hdr.icmp.isValid()) {
+            hdr.quoted_icmp = { front[63:56], front[55:48], front[47:32], front[31:16], front[15:0] };
+        }
+        hdr.ports.setInvalid();
+        hdr.tcp.setInvalid();
+        hdr.udp.setInvalid();
+        hdr.ipv4 = { 4, 5, 0, 56, 0, 2, 0, 64, IP_PROTO_ICMP, 0, hdr.quoted_ipv4.dstAddr, hdr.quoted_ipv4.srcAddr };
+        hdr.ipv4.hdrChecksum = ipv4_checksum(hdr.ipv4);
+        hdr.icmp = { ICMP_UNREACHABLE, 4, 0, 0, mtu };
+        hdr.icmp.checksum = checksum_of(icmp_words(hdr.icmp) + ip_words(hdr.quoted_ipv4, hdr.quoted_ipv6)
+            + icmp_words(hdr.quoted_icmp) + (bit<32>)hdr.quoted_icmp.checksum);
+        forward(std.ingress_port, hdr.ethernet.dstAddr, hdr.ethernet.srcAddr);
+        truncate(70);
+        exit;
+    }
+
     action points_to(bit<8> at) {
         hdr.icmp.id = hdr.ipv4.isValid() ? 0 : at ++ 8w0;
         hdr.icmp.seq = hdr.ipv4.isValid() ? (bit<16>)at : 0;
@@ -644,8 +667,12 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         if (hops <= 1) {
             drop_unanswered(NO_HOP_LEFT);
         }
-        if (hdr.ipv4.isValid() && hdr.ipv4.totalLen > MTU - (meta.is_fragment ? 16w28 : 20)) {
-            drop_unanswered(TOO_BIG);
+        bit<16> mtu = MTU - (meta.is_fragment ? 16w28 : 20);
+        if (hdr.ipv4.isValid() && hdr.ipv4.totalLen > mtu) {
+            if (meta.is_error || meta.is_later || !addresses.apply().hit) {
+                drop_unanswered(TOO_BIG);
+            }
+            answer_too_big(mtu);
         }
         // UDP over IPv6 has a checksum (RFC 8200, section 8.1). Of a fragment it cannot be computed.
         if (hdr.udp.isValid() && hdr.udp.checksum == 0) {

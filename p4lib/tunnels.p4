@@ -134,7 +134,8 @@ void gre_pop(inout ipv4_t ipv4, inout gre_t gre, inout gre_key_t gre_key) {
     gre_key.setInvalid();
 }
 
-// A frame, with VXLAN around it or not: over untagged Ethernet and IPv4 without options (RFC 7348).
+// A frame, with VXLAN around it or not: over untagged Ethernet and IPv4 without options and whole, with the I flag, without which
+// there is no VNI (RFC 7348, section 5). All else is a frame, so a program calls this for what comes from the underlay.
 parser ParseVxlanEthernet(packet_in packet, out ethernet_t outer_ethernet, out ipv4_t outer_ipv4, out udp_t udp,
                           out vxlan_t vxlan, out ethernet_t ethernet) {
     state start {
@@ -144,10 +145,16 @@ parser ParseVxlanEthernet(packet_in packet, out ethernet_t outer_ethernet, out i
         }
     }
     state maybe_tunnel {
-        // Up to UDP's destination port.
+        // Up to UDP's destination port: version and length of the header, fragmentation, protocol, port.
         bit<304> front = packet.lookahead<bit<304>>();
-        transition select(front[119:112], front[15:0]) {
-            (IP_PROTO_UDP, UDP_PORT_VXLAN): tunnel;
+        transition select(front[191:184], front[141:128], front[119:112], front[15:0]) {
+            (0x45, 0, IP_PROTO_UDP, UDP_PORT_VXLAN): has_vni;
+            default: frame;
+        }
+    }
+    state has_vni {
+        transition select(packet.lookahead<bit<344>>()[3:3]) {
+            1: tunnel;
             default: frame;
         }
     }
@@ -168,8 +175,9 @@ error {
     GtpExtension
 }
 
-// GTP-U with IPv4 in it, over untagged Ethernet and IPv4 without options (3GPP TS 29.281): up to the first header that is
-// something else. The options are skipped; extension headers are not followed: error.GtpExtension.
+// GTP-U with IPv4 in it, over untagged Ethernet and IPv4 without options and whole (3GPP TS 29.281): up to the first header that
+// is something else, as GTP' and other versions are. The options are skipped; extension headers are not followed:
+// error.GtpExtension.
 parser ParseGtpuIpv4(packet_in packet, out ethernet_t ethernet, out ipv4_t outer_ipv4, out udp_t udp, out gtpu_t gtpu,
                      out gtpu_options_t options, out ipv4_t ipv4) {
     state start {
@@ -181,8 +189,8 @@ parser ParseGtpuIpv4(packet_in packet, out ethernet_t ethernet, out ipv4_t outer
     }
     state outer {
         packet.extract(outer_ipv4);
-        transition select(outer_ipv4.ihl, outer_ipv4.protocol) {
-            (5, IP_PROTO_UDP): transport;
+        transition select(outer_ipv4.ihl, outer_ipv4.flags[0:0] ++ outer_ipv4.fragOffset, outer_ipv4.protocol) {
+            (5, 0, IP_PROTO_UDP): transport;
             default: accept;
         }
     }
@@ -195,15 +203,16 @@ parser ParseGtpuIpv4(packet_in packet, out ethernet_t ethernet, out ipv4_t outer
     }
     state tunnel {
         packet.extract(gtpu);
-        transition select(gtpu.messageType, gtpu.ex ++ gtpu.seq ++ gtpu.pn) {
-            (GTPU_G_PDU, 0): inner;
-            (GTPU_G_PDU, _): optional_part;
+        transition select(gtpu.version, gtpu.pt, gtpu.messageType, gtpu.ex ++ gtpu.seq ++ gtpu.pn) {
+            (1, 1, GTPU_G_PDU, 0): inner;
+            (1, 1, GTPU_G_PDU, _): optional_part;
             default: accept;
         }
     }
     state optional_part {
         packet.extract(options);
-        verify(options.nextExtension == 0, error.GtpExtension);
+        // Without the flag the type of the next extension is not evaluated (clause 5.1).
+        verify(gtpu.ex == 0 || options.nextExtension == 0, error.GtpExtension);
         transition inner;
     }
     state inner {

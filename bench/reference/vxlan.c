@@ -5,7 +5,8 @@
 
 enum kind { K_OWN, K_TENANT, K_DELIVER, K_TUNNEL, KINDS };
 static const char *const kinds[] = {"own_address.decap", "tenant_port.tenant", "local.deliver", "encap.tunnel_to", NULL};
-enum { PORTS = 512, VNIS_MAX = 1 << 15, TUNNELS_MAX = 1 << 15, LOCAL = 0x8000, OUTER = 50, VNI_NONE = 0xffff, KEY = 14 };
+enum { UNDERLAY = 9, PORTS = 512, VNIS_MAX = 1 << 15, TUNNELS_MAX = 1 << 15 };
+enum { LOCAL = 0x8000, OUTER = 50, VNI_NONE = 0xffff, KEY = 14 };
 
 struct tunnel {
     // Ethernet, IPv4, UDP and VXLAN but for lengths, checksum, source port and VNI.
@@ -129,12 +130,14 @@ INLINE bool begin(const struct state *s, const struct packet *p, bool *tunnelled
     const uint8_t *d = p->data;
     *tunnelled = false;
     if (UNLIKELY(p->len < 14)) return false;
-    if (get16(d + 12) == 0x0008) {
-        if (UNLIKELY(p->len < 38)) return false;
-        *tunnelled = d[23] == 17 && get16(d + 36) == 0xb512;
+    if (p->ingress_port == UNDERLAY) {
+        // Version and length of the header, fragmentation, protocol, port, and the I flag.
+        *tunnelled = p->len >= OUTER + 14 && get16(d + 12) == 0x0008 && d[14] == 0x45 && !(get16(d + 20) & 0xff3f) &&
+            d[23] == 17 && get16(d + 36) == 0xb512 && (d[42] & 8);
     }
     if (*tunnelled) {
-        if (UNLIKELY(p->len < OUTER + 14 || hash_lookup(&s->own, vni_key(get32(d + 30))) == HASH_MISS)) return false;
+        if (UNLIKELY(!ipv4_checksum_right(d + 14))) return false;
+        if (UNLIKELY(hash_lookup(&s->own, vni_key(get32(d + 30))) == HASH_MISS)) return false;
         uint32_t found = hash_lookup(&s->vni_numbers, vni_key(be32(d + 46) >> 8));
         if (UNLIKELY(found == HASH_MISS)) return false;
         *number = found;

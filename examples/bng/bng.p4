@@ -6,7 +6,8 @@
 // the subscriber's service and the packet's DSCP, is the queue (`priority`) and downstream the tags' PCP.
 //
 // The controller has discovery (PADI, PADR, PADT), all of PPP that is not IP (LCP, authentication, IPCP, IPv6CP), ARP, what
-// is for the gateway itself, and packets that want an ICMP error. It hears of sessions that there are not by digest.
+// is for the gateway itself (`local`), and packets that want an ICMP error. From subscribers these must have a source of theirs,
+// or for the gateway one of the link, and fit into the rate. It hears of sessions that there are not by digest.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -54,6 +55,7 @@ struct metadata_t {
     subscriber_t to;
     bool         to_subscriber;
     bool         is_own;
+    bool         is_local;
     bit<8>       service;
     bit<9>       port;
     bit<48>      srcAddr;
@@ -231,6 +233,10 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.dstAddr = dstAddr;
     }
 
+    action local() {
+        meta.is_local = true;
+    }
+
     action to_subscriber(subscriber_t subscriber) {
         meta.to_subscriber = true;
         meta.to = subscriber;
@@ -238,14 +244,14 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
     table route_v4 {
         key = { hdr.ipv4.dstAddr: lpm; }
-        actions = { to_core; to_subscriber; to_controller; drop; }
+        actions = { to_core; to_subscriber; local; drop; }
         default_action = drop();
         size = 16 * SUBSCRIBERS;
     }
 
     table route_v6 {
         key = { hdr.ipv6.dstAddr: lpm; }
-        actions = { to_core; to_subscriber; to_controller; drop; }
+        actions = { to_core; to_subscriber; local; drop; }
         default_action = drop();
         size = 16 * SUBSCRIBERS;
     }
@@ -338,9 +344,20 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
             } else {
                 source_v6.apply();
             }
+            // Router solicitations, DHCPv6 and the like; :: is that of who asks for an address (RFC 4862).
             if (!meta.is_own) {
+                bool is_of_link = hdr.ipv6.srcAddr[127:118] == 0x3fa || hdr.ipv6.srcAddr == 0;
+                if (!meta.is_local || !hdr.ipv6.isValid() || !is_of_link) {
+                    drop();
+                }
+            }
+            upstream_rate.execute_meter((bit<32>)meta.from, meta.colour);
+            if (meta.colour == RED) {
                 drop();
             }
+        }
+        if (meta.is_local) {
+            to_controller(Reason.LOCAL);
         }
         if (meta.ttl <= 1) {
             to_controller(Reason.TTL);
@@ -350,12 +367,6 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         }
         class.apply();
 
-        if (from_subscriber) {
-            upstream_rate.execute_meter((bit<32>)meta.from, meta.colour);
-            if (meta.colour == RED) {
-                drop();
-            }
-        }
         if (meta.to_subscriber) {
             class_rate.execute_meter((bit<32>)(meta.to ++ std.priority), meta.colour);
             if (meta.colour == RED) {

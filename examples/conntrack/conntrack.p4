@@ -9,10 +9,13 @@
 // entry has the number behind the last byte that was sent, and the largest window that was announced, with its scale (RFC 7323).
 // A segment passes if its bytes lie within the receiver's window of what its sender has sent so far, and what it acknowledges was
 // sent and is not older than two windows (RFC 9293, section 3.10.7.4; RFC 5961, section 5.2). RST closes only with the very
-// number that comes next (RFC 5961, section 3.2), and answers to a SYN have to acknowledge it.
+// number that comes next (RFC 5961, section 3.2), and answers to a SYN have to acknowledge it, but not its data (RFC 7413).
 //
-// The entry changes with a sender's new bytes and with larger windows, not with acknowledgments alone. If two workers change it at
-// once, the later one wins; a segment that is dropped for it comes again and brings the entry up to date.
+// The entry changes with a sender's new bytes and with larger windows, not with acknowledgments alone. A change may be lost: it is
+// refused, or another worker makes one at the same time. Of the numbers the entry is then behind what has passed, by a window at
+// most. So acknowledgments may be ahead of it by a window (the hosts check them against what they sent themselves), and new bytes,
+// or bytes that are sent again, bring the entry up to date. A segment whose change of state is refused is dropped, so that it
+// comes again.
 //
 // An ICMP error from outside passes if what it quotes is part of a connection, of TCP within its window (RFC 5927, section 4.1);
 // it does not keep the connection alive. Neighbor discovery and what is no IP pass; fragments, IPv4 options and IPv6 extension
@@ -63,7 +66,7 @@ struct headers_t {
     quoted_t   quoted;
 }
 
-// The parameters of `tracked`; `out` is of the host inside.
+// The parameters of `tracked`; `out` is of the host inside. In SYN_SENT `in_end` is the number of the SYN.
 struct tracked_t {
     bit<8>  state;
     bit<32> out_end;
@@ -275,10 +278,13 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         } else if (flags == TCP_SYN) {
             meta.passes = meta.goes_out;
             if (meta.goes_out && (state == SYN_SENT || state == FIN_WAIT || state == CLOSED)) {
-                entry = { SYN_SENT, meta.end, 0, meta.window, 0, meta.scale, NO_SCALE };
+                // One that comes again may leave out the data that the first one had.
+                bool is_shorter = state == SYN_SENT && hdr.tcp.seq == in_end && at_most(meta.end, out_end);
+                entry = { SYN_SENT, is_shorter ? out_end : meta.end, hdr.tcp.seq, meta.window, 0, meta.scale, NO_SCALE };
             }
         } else if (state == SYN_SENT) {
-            meta.passes = !meta.goes_out && hdr.tcp.ack == out_end && (flags == TCP_SYN | TCP_ACK || flags == TCP_RST | TCP_ACK);
+            bool ack_fits = at_most(in_end + 1, hdr.tcp.ack) && at_most(hdr.tcp.ack, out_end);
+            meta.passes = !meta.goes_out && ack_fits && (flags == TCP_SYN | TCP_ACK || flags == TCP_RST | TCP_ACK);
             entry.state = flags & TCP_RST != 0 ? CLOSED : SYN_RECEIVED;
             entry.in_end = meta.end;
             entry.in_window = meta.window;
@@ -289,9 +295,9 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
             bit<8> scale = meta.goes_out ? out_scale : in_scale;
             bit<32> window = flags & TCP_SYN != 0 ? meta.window : meta.window << scale;
             bool seq_fits = at_most(own_end - peer_window, meta.end) && at_most(hdr.tcp.seq, own_end + peer_window);
-            bool ack_fits = at_most(peer_end - 2 * own_window, hdr.tcp.ack) && at_most(hdr.tcp.ack, peer_end);
+            bool ack_fits = at_most(peer_end - 2 * own_window, hdr.tcp.ack) && at_most(hdr.tcp.ack, peer_end + own_window);
             meta.passes = seq_fits && (ack_fits || flags & TCP_ACK == 0);
-            bit<32> end = at_most(meta.end, own_end) ? own_end : meta.end;
+            bit<32> end = at_most(meta.end, own_end) || flags & TCP_RST != 0 ? own_end : meta.end;
             window = window > own_window ? window : own_window;
             if (meta.goes_out) {
                 entry.out_end = end;
@@ -310,7 +316,8 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         }
         if (meta.passes && !meta.is_error && (state != CLOSED || entry.state == SYN_SENT)) {
             if (entry != (tracked_t){ state, out_end, in_end, out_window, in_window, out_scale, in_scale }) {
-                replace_entry("tracked", entry, entry.state);
+                bool is_done = replace_entry("tracked", entry, entry.state) == ADD_ENTRY_SUCCESS;
+                meta.passes = is_done || entry.state == state || !hdr.tcp.isValid();
             } else {
                 restart_expire_timer();
             }
@@ -321,7 +328,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         bool begins = !hdr.tcp.isValid() || hdr.tcp.flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN) == TCP_SYN;
         if (meta.goes_out && !meta.is_error && begins) {
             bit<8> state = hdr.tcp.isValid() ? SYN_SENT : NEW;
-            tracked_t entry = { state, meta.end, 0, meta.window, 0, meta.scale, NO_SCALE };
+            tracked_t entry = { state, meta.end, hdr.tcp.seq, meta.window, 0, meta.scale, NO_SCALE };
             meta.passes = add_entry("tracked", entry, state) == ADD_ENTRY_SUCCESS;
         }
     }

@@ -1,7 +1,8 @@
 // GTP-U decapsulation: the user plane of a mobile core towards the Internet (3GPP TS 29.281).
 //
 // Tunnels end here by TEID; the inner IPv4 packet is forwarded by its destination. The GTP-U header's optional part (sequence
-// number, N-PDU number, next extension) is skipped when one of its flags is set; extension headers are not followed.
+// number, N-PDU number, next extension) is skipped when one of its flags is set; extension headers are not followed. Both IPv4
+// headers must have the right checksum (RFC 1812, section 5.2.2).
 
 #include <core.p4>
 #include <v1model.p4>
@@ -63,7 +64,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 
     apply {
-        if (std.parser_error == error.NoError && hdr.ipv4.isValid() && hdr.ipv4.ttl > 1) {
+        if (std.parser_error == error.NoError && std.checksum_error == 0 && hdr.ipv4.isValid() && hdr.ipv4.ttl > 1) {
             if (tunnel.apply().hit) {
                 route.apply();
             }
@@ -73,4 +74,11 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 }
 
-V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), EmptyEgress(), UpdateIpv4Checksum(), EmitHeaders()) main;
+control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        verify_ipv4_checksum(hdr.gtpu.isValid(), hdr.outer_ipv4);
+        verify_ipv4_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5, hdr.ipv4);
+    }
+}
+
+V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), EmptyEgress(), UpdateIpv4Checksum(), EmitHeaders()) main;

@@ -3,7 +3,8 @@
 // `stations` maps an address to the port where it was seen last. A frame looks its source up first: an address that is not
 // there is added, one that has moved to another port is changed, and a station that sends stays. One that has been silent for
 // five minutes ends by itself. Then the frame looks its destination up in the same table: known ones go to their port, others,
-// broadcast and multicast to multicast group 1, which has all ports. A frame is never sent back to the port it came from.
+// broadcast and multicast to multicast group 1, which has all ports. A frame is never sent back to the port it came from. What is
+// for the neighbour alone, as BPDUs and LLDP are (01:80:c2:00:00:00 to :0f; IEEE 802.1Q, clause 8.6.3), goes nowhere.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -78,6 +79,10 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
             meta.address = hdr.ethernet.srcAddr;
             meta.learns = true;
             stations.apply();
+        }
+        if (hdr.ethernet.dstAddr[47:4] == 0x0180c200000) {
+            mark_to_drop(std);
+            exit;
         }
         meta.address = hdr.ethernet.dstAddr;
         meta.learns = false;

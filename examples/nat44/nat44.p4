@@ -8,12 +8,14 @@
 // writes both. Mapping and filtering are endpoint-independent (RFC 4787, REQ-1 and REQ-8; RFC 5382; RFC 5508 for echoes). What
 // goes out keeps both alive, what comes in does not (RFC 4787, REQ-6). Entries of `owners` end ten seconds after their mapping,
 // so nobody gets a port at once that another had. TCP has 2 h 4 min when it is established, 4 min before and after FIN or RST
-// (RFC 5382, REQ-5; RFC 7857, section 2), counted for the mapping and not for each connection.
+// (RFC 5382, REQ-5; RFC 7857, section 2), counted for the mapping and not for each connection. RST may be anybody's: what the
+// host sends after it makes the connection established again (RFC 6146, section 3.5.2.2).
 //
-// A packet from inside to an address of ours gets both translations, its source's first (hairpinning, RFC 4787, REQ-9). ICMP
-// errors are translated with what they quote (RFC 5508, REQ-4, REQ-5 and REQ-7). The first fragment leaves its addresses to the
-// later ones; one that comes before it is dropped, since no packet waits here (RFC 4787, REQ-14 wants it kept). Checksums are
-// changed (RFC 1624) and never made anew, so damage stays visible. Other protocols and IPv4 options are dropped.
+// What is routed from inside to inside is not translated. A packet from inside to an address of ours gets both translations, its
+// source's first (hairpinning, RFC 4787, REQ-9). ICMP errors are translated with what they quote (RFC 5508, REQ-4, REQ-5 and
+// REQ-7). The first fragment leaves its addresses to the later ones; one that comes before it is dropped, since no packet waits
+// here (RFC 4787, REQ-14 wants it kept). Checksums are changed (RFC 1624) and never made anew, so damage stays visible. Of what
+// is translated, other protocols and IPv4 options are dropped.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -32,6 +34,7 @@ const bit<8> ECHO = 1;
 const bit<8> TCP_TRANSITORY = 2;
 const bit<8> TCP_ESTABLISHED = 3;
 const bit<8> TCP_CLOSING = 4;
+const bit<8> TCP_RESET = 5;
 
 // TCP and UDP behind their ports.
 header tcp_rest_t {
@@ -222,7 +225,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
             meta.is_owned = true;
             meta.inside = { address, port };
             if (hdr.tcp.flags & TCP_RST != 0) {
-                set_entry_expire_time(TCP_CLOSING);
+                set_entry_expire_time(TCP_RESET);
             }
         } else if (address == meta.inside.address && port == meta.inside.port) {
             meta.is_owned = true;
@@ -236,7 +239,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         }
     }
 
-    @expire_time_ms(310000, 70000, 250000, 7450000, 250000)
+    @expire_time_ms(310000, 70000, 250000, 7450000, 250000, 250000)
     table owners {
         key = {
             meta.protocol: exact;
@@ -255,11 +258,13 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.outside = { address, port };
         if (!meta.is_error) {
             meta.state = state;
-            if (hdr.tcp.flags & (TCP_FIN | TCP_RST) != 0) {
+            if (hdr.tcp.flags & TCP_RST != 0) {
+                meta.state = state == TCP_ESTABLISHED ? TCP_RESET : state;
+            } else if (hdr.tcp.flags & TCP_FIN != 0) {
                 meta.state = TCP_CLOSING;
             } else if (hdr.tcp.flags & TCP_SYN != 0) {
-                meta.state = state == TCP_CLOSING ? TCP_TRANSITORY : state;
-            } else if (state == TCP_TRANSITORY) {
+                meta.state = state == TCP_ESTABLISHED ? state : TCP_TRANSITORY;
+            } else if (state == TCP_TRANSITORY || state == TCP_RESET) {
                 meta.state = TCP_ESTABLISHED;
             }
             if (meta.state != state) {
@@ -277,7 +282,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         }
     }
 
-    @expire_time_ms(300000, 60000, 240000, 7440000, 240000)
+    @expire_time_ms(300000, 60000, 240000, 7440000, 240000, 240000)
     table mappings {
         key = {
             meta.protocol: exact;
@@ -322,7 +327,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         size = 65536;
     }
 
-    // The addresses of the pools.
+    // The addresses of the pools, which are ours.
     table addresses {
         key = { meta.dst: lpm; }
         actions = { NoAction; }
@@ -393,12 +398,21 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.src = hdr.ipv4.srcAddr;
         meta.dst = hdr.ipv4.dstAddr;
         bit<16> ttl = hdr.ipv4.ttl ++ hdr.ipv4.protocol;
-        if (hdr.ipv4.fragOffset != 0) {
+        bool is_ours = addresses.apply().hit;
+        bool from_inside = std.ingress_port != OUTSIDE;
+        // Where it goes is decided by its destination, unless that changes.
+        bool is_routed = from_inside && !is_ours;
+        if (is_routed) {
+            routes.apply();
+        }
+        if (is_routed && std.egress_spec != OUTSIDE) {
+            // Between hosts inside.
+        } else if (hdr.ipv4.fragOffset != 0) {
             if (!fragments.apply().hit) {
                 drop();
             }
         } else if (meta.is_complete) {
-            if (std.ingress_port != OUTSIDE) {
+            if (from_inside) {
                 meta.goes_out = true;
                 meta.inside = meta.from;
                 if (mappings.apply().hit) {
@@ -427,7 +441,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 }
                 meta.from = meta.outside;
             }
-            if (addresses.apply().hit) {
+            if (is_ours) {
                 meta.comes_in = true;
                 meta.is_owned = false;
                 meta.outside = meta.to;
@@ -439,7 +453,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 if (hdr.tcp.flags & TCP_RST != 0) {
                     mappings.apply();
                 }
-            } else if (std.ingress_port == OUTSIDE) {
+            } else if (!from_inside) {
                 drop();
             }
             rewrite();
@@ -449,7 +463,9 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         } else {
             drop();
         }
-        routes.apply();
+        if (!is_routed) {
+            routes.apply();
+        }
         bit<32> change = checksum_change32(meta.src, hdr.ipv4.srcAddr) + checksum_change32(meta.dst, hdr.ipv4.dstAddr)
             + checksum_change16(ttl, (hdr.ipv4.ttl ++ hdr.ipv4.protocol));
         hdr.ipv4.hdrChecksum = checksum_update(hdr.ipv4.hdrChecksum, change);

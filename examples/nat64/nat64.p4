@@ -3,15 +3,20 @@
 // `pools` gives the hosts of an IPv6 prefix an IPv4 address and a block of ports. `mappings` and `owners` are the binding
 // information base, by IPv6 and by IPv4 address and port; the first packet from IPv6 writes both. Mapping and filtering are
 // endpoint-independent. Sessions are not kept, other than in RFC 6146, section 3.5: a mapping has the timers of section 4 itself,
-// and packets from IPv6 begin them anew. Entries of `owners` end ten seconds after their mapping, as in nat44.
+// and packets from IPv6 begin them anew; what comes from IPv6 after RST takes that back (section 3.5.2.2). Entries of `owners` end
+// ten seconds after their mapping, as in nat44.
 //
 // Inside the program every packet has IPv6 addresses: those of IPv4 are in the prefix. A source from IPv6 becomes one in the
 // prefix, a destination of the pools becomes its owner's, and what then goes to the prefix leaves as IPv4. So a packet that gets
 // both is hairpinned (RFC 6146, section 3.8). Headers and ICMP are translated as RFC 7915 says, errors with what they quote, MTU
 // and pointer. Checksums are changed (RFC 1624); only UDP over IPv4 without one gets one (RFC 7915, section 4.5). The first
-// fragment leaves its addresses to the later ones; one that comes before it is dropped. Nothing is fragmented here: links are
-// taken to carry 1500 bytes. Fragments of ICMP, IPv4 options, IPv6 extension headers but that of fragments, and other protocols
-// are dropped.
+// fragment leaves its addresses to the later ones; one that comes before it is dropped. Fragments of ICMP, IPv4 options, IPv6
+// extension headers but that of fragments, other protocols, IPv4 headers with a wrong checksum, and addresses of IPv4 that are not
+// global (RFC 6052, section 3.1) are dropped.
+//
+// Links are taken to carry 1500 bytes. Nothing is fragmented here: who sends IPv4 that would be longer as IPv6 gets an ICMP error
+// with the MTU (RFC 7915, section 4), also if the packet may be fragmented. No other error is sent: what has no hop left, and what
+// is too big and has no answer (later fragments, errors), is dropped and counted in `unanswered`.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -26,12 +31,17 @@ const bit<32> BLOCKS = 65536;
 const bit<16> PROBES = 8;
 const bit<16> MTU = 1500;
 
+// Cells of `unanswered`.
+const bit<32> NO_HOP_LEFT = 0;
+const bit<32> TOO_BIG = 1;
+
 // Of mappings, by the number of their expire time.
 const bit<8> UDP = 0;
 const bit<8> ECHO = 1;
 const bit<8> TCP_TRANSITORY = 2;
 const bit<8> TCP_ESTABLISHED = 3;
 const bit<8> TCP_CLOSING = 4;
+const bit<8> TCP_RESET = 5;
 
 // TCP and UDP behind their ports.
 header tcp_rest_t {
@@ -103,7 +113,16 @@ struct metadata_t {
 struct mapping_t { bit<32> address; bit<16> port; bit<8> state; }
 struct first_t { bit<128> src; bit<128> dst; }
 
-#include <p4lib/v1model.p4>
+#include <p4lib/v1model_ipv4.p4>
+
+// Neither this network (RFC 1122), private (RFC 1918), shared (RFC 6598), loopback, link-local, multicast nor reserved.
+bool is_global(in bit<32> a) {
+    // Without branches.
+    bit<1> is_special = (bit<1>)(a[31:24] == 0) | (bit<1>)(a[31:24] == 10) | (bit<1>)(a[31:20] == 0xac1)
+        | (bit<1>)(a[31:16] == 0xc0a8) | (bit<1>)(a[31:22] == 0x191) | (bit<1>)(a[31:24] == 127)
+        | (bit<1>)(a[31:16] == 0xa9fe) | (bit<1>)(a[31:28] >= 14);
+    return is_special == 0;
+}
 
 // RFC 7915, section 4.1, but for the addresses.
 void make_ipv6(inout ipv4_t ipv4, inout ipv6_t ipv6) {
@@ -323,9 +342,16 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     // By the lower bits of the destination: identifiers of IPv4 packets that may be fragmented.
     register<bit<16>>(4096) next_id;
 
+    counter(2, CounterType.packets) unanswered;
+
     action drop() {
         mark_to_drop(std);
         exit;
+    }
+
+    action drop_unanswered(bit<32> reason) {
+        unanswered.count(reason);
+        drop();
     }
 
     // All hosts of the prefix share the ports.
@@ -349,7 +375,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
             meta.is_owned = true;
             meta.inside = { address, port };
             if (hdr.tcp.flags & TCP_RST != 0) {
-                set_entry_expire_time(TCP_CLOSING);
+                set_entry_expire_time(TCP_RESET);
             }
         } else if (address == meta.inside.address && port == meta.inside.port) {
             meta.is_owned = true;
@@ -363,7 +389,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         }
     }
 
-    @expire_time_ms(310000, 70000, 250000, 7450000, 250000)
+    @expire_time_ms(310000, 70000, 250000, 7450000, 250000, 250000)
     table owners {
         key = {
             meta.protocol: exact;
@@ -382,11 +408,13 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.outside = { PREFIX ++ address, port };
         if (!meta.is_error) {
             meta.state = state;
-            if (hdr.tcp.flags & (TCP_FIN | TCP_RST) != 0) {
+            if (hdr.tcp.flags & TCP_RST != 0) {
+                meta.state = state == TCP_ESTABLISHED ? TCP_RESET : state;
+            } else if (hdr.tcp.flags & TCP_FIN != 0) {
                 meta.state = TCP_CLOSING;
             } else if (hdr.tcp.flags & TCP_SYN != 0) {
-                meta.state = state == TCP_CLOSING ? TCP_TRANSITORY : state;
-            } else if (state == TCP_TRANSITORY) {
+                meta.state = state == TCP_ESTABLISHED ? state : TCP_TRANSITORY;
+            } else if (state == TCP_TRANSITORY || state == TCP_RESET) {
                 meta.state = TCP_ESTABLISHED;
             }
             if (meta.state != state) {
@@ -405,7 +433,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 
     // UDP_DEFAULT, ICMP_DEFAULT, TCP_TRANS, TCP_EST, and TCP_TRANS again.
-    @expire_time_ms(300000, 60000, 240000, 7440000, 240000)
+    @expire_time_ms(300000, 60000, 240000, 7440000, 240000, 240000)
     table mappings {
         key = {
             meta.protocol: exact;
@@ -511,6 +539,28 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         }
     }
 
+    // To the neighbour who has sent the packet, of which 28 bytes are quoted.
+    action answer_too_big(bit<16> mtu) {
+        bit<64> front = hdr.ports.srcPort ++ hdr.ports.dstPort
+            ++ (hdr.tcp.isValid() ? hdr.tcp.seqAck[63:32] : hdr.udp.length ++ hdr.udp.checksum);
+        hdr.quoted_ipv4 = hdr.ipv4;
+        hdr.quoted_icmp = hdr.icmp;
+        if (!hdr.icmp.isValid()) {
+            hdr.quoted_icmp = { front[63:56], front[55:48], front[47:32], front[31:16], front[15:0] };
+        }
+        hdr.ports.setInvalid();
+        hdr.tcp.setInvalid();
+        hdr.udp.setInvalid();
+        hdr.ipv4 = { 4, 5, 0, 56, 0, 2, 0, 64, IP_PROTO_ICMP, 0, hdr.quoted_ipv4.dstAddr, hdr.quoted_ipv4.srcAddr };
+        hdr.ipv4.hdrChecksum = ipv4_checksum(hdr.ipv4);
+        hdr.icmp = { ICMP_UNREACHABLE, 4, 0, 0, mtu };
+        hdr.icmp.checksum = checksum_of(icmp_words(hdr.icmp) + ip_words(hdr.quoted_ipv4, hdr.quoted_ipv6)
+            + icmp_words(hdr.quoted_icmp) + (bit<32>)hdr.quoted_icmp.checksum);
+        forward(std.ingress_port, hdr.ethernet.dstAddr, hdr.ethernet.srcAddr);
+        truncate(70);
+        exit;
+    }
+
     action points_to(bit<8> at) {
         hdr.icmp.id = hdr.ipv4.isValid() ? 0 : at ++ 8w0;
         hdr.icmp.seq = hdr.ipv4.isValid() ? (bit<16>)at : 0;
@@ -598,17 +648,31 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
     apply {
         bit<32> length = 0;
-        bool is_alive = false;
+        bit<8> hops = 0;
+        bool is_sound = false;
         if (hdr.ipv4.isValid()) {
             length = (bit<32>)hdr.ipv4.totalLen + 14;
-            is_alive = hdr.ipv4.ttl > 1 && hdr.ipv4.totalLen >= (meta.is_error ? 16w56 : 16w20);
+            hops = hdr.ipv4.ttl;
+            is_sound = std.checksum_error == 0 && is_global(hdr.ipv4.srcAddr)
+                && hdr.ipv4.totalLen >= (meta.is_error ? 16w56 : 16w20);
         } else if (hdr.ipv6.isValid()) {
             length = (bit<32>)hdr.ipv6.payloadLen + 54;
-            is_alive = hdr.ipv6.hopLimit > 1 && hdr.ipv6.payloadLen >= (meta.is_error ? 16w56 : 16w8)
-                && meta.src[127:32] != PREFIX && meta.dst[127:32] == PREFIX;
+            hops = hdr.ipv6.hopLimit;
+            is_sound = hdr.ipv6.payloadLen >= (meta.is_error ? 16w56 : 16w8) && meta.src[127:32] != PREFIX
+                && meta.dst[127:32] == PREFIX && is_global(meta.dst[31:0]);
         }
-        if (std.parser_error != error.NoError || !meta.is_complete || !is_alive || length > std.packet_length) {
+        if (std.parser_error != error.NoError || !meta.is_complete || !is_sound || length > std.packet_length) {
             drop();
+        }
+        if (hops <= 1) {
+            drop_unanswered(NO_HOP_LEFT);
+        }
+        bit<16> mtu = MTU - (meta.is_fragment ? 16w28 : 20);
+        if (hdr.ipv4.isValid() && hdr.ipv4.totalLen > mtu) {
+            if (meta.is_error || meta.is_later || !addresses.apply().hit) {
+                drop_unanswered(TOO_BIG);
+            }
+            answer_too_big(mtu);
         }
         // UDP over IPv6 has a checksum (RFC 8200, section 8.1). Of a fragment it cannot be computed.
         if (hdr.udp.isValid() && hdr.udp.checksum == 0) {
@@ -766,4 +830,4 @@ control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), EmptyEgress(), MyComputeChecksum(), EmitHeaders()) main;
+V1Switch(MyParser(), VerifyIpv4Checksum(), MyIngress(), EmptyEgress(), MyComputeChecksum(), EmitHeaders()) main;

@@ -3,7 +3,7 @@
 //
 // SYN flooding (RFC 4987) fills tables with connections that nobody completes. Here a SYN to a protected server is answered with
 // a SYN cookie (RFC 4987, sections 3.6 and 3.8) and forgotten: the answer's sequence number is a keyed hash of addresses, ports,
-// the client's sequence number and the time, with two bits for the client's MSS. An ACK that returns a cookie of this time slot
+// the client's sequence number and the time, with three bits for the client's MSS. An ACK that returns a cookie of this time slot
 // or the last one (67 s each) is from somebody who got it. Only then there is an entry in `connections`, which that packet writes,
 // and a SYN to the server. The server's SYN and ACK becomes two packets: a clone that completes its handshake, and an ACK to the
 // client that opens the window, which was 0 until then, so that clients send nothing too early. From then on the numbers of the
@@ -13,6 +13,10 @@
 // The hash is HalfSipHash-2-4 (SipHash of Aumasson and Bernstein, 2012, with words of 32 bits), its key in register `secret`;
 // without a key nothing is answered. A cookie that comes again finds the entry of its connection, which outlives the cookie, and
 // opens nothing.
+//
+// After FIN or RST a connection ends once there is no packet for 140 s. Those of a client may be anybody's, since the proxy does
+// not know the windows (RFC 5961, section 3), so the client's next data takes them back. IPv4 headers with a wrong checksum are
+// dropped, and so is a SYN, or an ACK that opens, with a wrong one of TCP; that of a segment with data is not looked at.
 //
 // A cookie has no room for other options, so such connections have no window scale, SACK or timestamps. Connections that are
 // older than the proxy are cut. What is not TCP and what is for other servers passes; fragments of TCP, IPv4 options before it
@@ -34,6 +38,7 @@ const bit<32> CLONED = 1;
 const bit<8> OPENING = 0;
 const bit<8> OPEN = 1;
 const bit<8> CLOSING = 2;
+const bit<8> CLIENT_CLOSES = 3;
 
 header tcp_mss_t {
     bit<8>  kind;
@@ -89,6 +94,7 @@ struct metadata_t {
     bit<16>   server_mss;
     proxied_t entry;
     bool      is_known;
+    bool      is_closing;
     bool      sends_syn;
     bool      sends_both;
     bool      passes;
@@ -97,7 +103,7 @@ struct metadata_t {
     bit<16>   window;
 }
 
-#include <p4lib/v1model.p4>
+#include <p4lib/v1model_ipv4.p4>
 
 struct sip_t {
     bit<32> a;
@@ -162,12 +168,15 @@ bit<16> mss_option(in bit<320> options) {
     return mss;
 }
 
-bit<2> mss_class(in bit<16> mss) {
-    return mss < 1220 ? 2w0 : mss < 1440 ? 2w1 : mss < 1460 ? 2w2 : 2w3;
+// The next lower one of these, as far as there is one.
+bit<3> mss_class(in bit<16> mss) {
+    return mss < 128 ? 3w0 : mss < 256 ? 3w1 : mss < 536 ? 3w2 : mss < 1220 ? 3w3 : mss < 1360 ? 3w4 : mss < 1440 ? 3w5
+        : mss < 1460 ? 3w6 : 3w7;
 }
 
-bit<16> mss_of_class(in bit<2> class) {
-    return class == 0 ? 16w536 : class == 1 ? 16w1220 : class == 2 ? 16w1440 : 16w1460;
+bit<16> mss_of_class(in bit<3> class) {
+    return class == 0 ? 16w64 : class == 1 ? 16w128 : class == 2 ? 16w256 : class == 3 ? 16w536 : class == 4 ? 16w1220
+        : class == 5 ? 16w1360 : class == 6 ? 16w1440 : 16w1460;
 }
 
 parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
@@ -322,6 +331,34 @@ bit<32> make_segment(inout headers_t hdr, in bit<32> seq, in bit<32> ack, in bit
     return (bit<32>)length;
 }
 
+bit<16> tcp_length(in headers_t hdr) {
+    return hdr.ipv4.isValid() ? hdr.ipv4.totalLen |-| 20 : hdr.ipv6.payloadLen;
+}
+
+bool has_data(in headers_t hdr) {
+    return tcp_length(hdr) > (bit<16>)(hdr.tcp.dataOffset ++ 2w0);
+}
+
+// Whether the checksum of a segment is wrong, one without data or options, but for a SYN's.
+bool is_damaged(in headers_t hdr) {
+    bit<32> sum = (bit<32>)IP_PROTO_TCP + (bit<32>)tcp_length(hdr) + checksum_words32(hdr.tcp.srcPort ++ hdr.tcp.dstPort)
+        + checksum_words32(hdr.tcp.seq) + checksum_words32(hdr.tcp.ack)
+        + (bit<32>)(hdr.tcp.dataOffset ++ hdr.tcp.reserved ++ hdr.tcp.flags) + (bit<32>)hdr.tcp.window
+        + (bit<32>)hdr.tcp.checksum + (bit<32>)hdr.tcp.urgent;
+    if (hdr.ipv4.isValid()) {
+        sum = sum + checksum_words32(hdr.ipv4.srcAddr) + checksum_words32(hdr.ipv4.dstAddr);
+    } else {
+        sum = sum + checksum_words128(hdr.ipv6.srcAddr) + checksum_words128(hdr.ipv6.dstAddr);
+    }
+    for (bit<8> i = 0; i < 10; i = i + 1) {
+        if (hdr.options[i].isValid()) {
+            sum = sum + checksum_words32(hdr.options[i].word);
+        }
+    }
+    bool is_known = !has_data(hdr) && (hdr.tcp.flags & TCP_SYN != 0 || hdr.tcp.dataOffset == 5);
+    return is_known && checksum_of(sum) != 0;
+}
+
 control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     register<bit<32>>(2) secret;
 
@@ -358,7 +395,12 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
             if (state != OPENING) {
                 meta.sends_both = answers && hdr.tcp.seq == server_seq;
                 meta.passes = !meta.sends_both;
-                meta.entry.state = flags & (TCP_FIN | TCP_RST) != 0 ? CLOSING : state;
+                meta.is_closing = state != OPEN;
+                if (flags & (TCP_FIN | TCP_RST) != 0) {
+                    meta.entry.state = !meta.from_client ? CLOSING : state == OPEN ? CLIENT_CLOSES : state;
+                } else if (state == CLIENT_CLOSES && meta.from_client && has_data(hdr)) {
+                    meta.entry.state = OPEN;
+                }
             } else if (answers) {
                 meta.sends_both = true;
                 meta.entry.state = OPEN;
@@ -387,7 +429,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 
     // In the order of the states. A cookie is good for two time slots at most, 134.3 s: a closed connection is there for longer.
-    @expire_time_ms(20000, 7440000, 140000)
+    @expire_time_ms(20000, 7440000, 140000, 140000)
     table connections {
         key = {
             meta.client: exact;
@@ -405,7 +447,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     apply {
         std.egress_spec = std.ingress_port == CLIENTS ? SERVERS : CLIENTS;
         meta.from_client = std.ingress_port == CLIENTS;
-        if (std.parser_error != error.NoError || meta.may_hide_tcp) {
+        if (std.parser_error != error.NoError || std.checksum_error != 0 || meta.may_hide_tcp) {
             drop();
         }
         if (hdr.quoted.isValid() && meta.from_client) {
@@ -435,16 +477,18 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         if (!is_syn) {
             connections.apply();
         }
-        if (is_syn || meta.from_client && flags == TCP_ACK && (!meta.is_known || meta.entry.state == CLOSING)) {
+        if (is_syn || meta.from_client && flags == TCP_ACK && (!meta.is_known || meta.is_closing)) {
+            if (is_damaged(hdr)) {
+                drop();
+            }
             bit<32> key0;
             bit<32> key1;
             secret.read(key0, 0);
             secret.read(key1, 1);
             bit<32> returned = hdr.tcp.ack - 1;
             bit<22> slot = std.ingress_global_timestamp[47:26];
-            bit<2> age = is_syn ? 2w0 : slot[1:0] - returned[31:30];
-            slot = slot - (bit<22>)age;
-            bit<2> class = returned[29:28];
+            slot = is_syn || slot[0:0] == returned[31:31] ? slot : slot - 1;
+            bit<3> class = returned[30:28];
             if (is_syn) {
                 class = mss_class(mss_option(hdr.options[0].word ++ hdr.options[1].word ++ hdr.options[2].word
                     ++ hdr.options[3].word ++ hdr.options[4].word ++ hdr.options[5].word ++ hdr.options[6].word
@@ -452,8 +496,8 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
             }
             bit<32> client_seq = is_syn ? hdr.tcp.seq : hdr.tcp.seq - 1;
             bit<32> sum = half_sip_hash(key0, key1, meta.client ++ meta.server ++ meta.client_port ++ meta.server_port
-                ++ client_seq ++ slot ++ class ++ 8w0);
-            bit<32> cookie = slot[1:0] ++ class ++ sum[27:0];
+                ++ client_seq ++ slot ++ class ++ 7w0);
+            bit<32> cookie = slot[0:0] ++ class ++ sum[27:0];
             if (key0 | key1 == 0) {
                 drop();
             }
@@ -462,10 +506,10 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 // The options that came are cut off with the data.
                 hdr.tcp.window = 0;
                 truncate(make_segment(hdr, cookie, client_seq + 1, TCP_SYN | TCP_ACK, meta.server_mss));
-                    std.egress_spec = CLIENTS;
+                std.egress_spec = CLIENTS;
                 exit;
             }
-            if (age <= 1 && returned == cookie && (!meta.is_known || cookie != meta.entry.cookie)) {
+            if (returned == cookie && (!meta.is_known || cookie != meta.entry.cookie)) {
                 meta.passes = false;
                 meta.begins = true;
                 meta.entry = { OPENING, client_seq, cookie, 0, hdr.tcp.window };
@@ -473,7 +517,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
             }
         }
         if (meta.sends_syn) {
-            truncate(make_segment(hdr, hdr.tcp.seq - 1, 0, TCP_SYN, mss_of_class(meta.entry.cookie[29:28])));
+            truncate(make_segment(hdr, hdr.tcp.seq - 1, 0, TCP_SYN, mss_of_class(meta.entry.cookie[30:28])));
         } else if (meta.sends_both) {
             meta.window = meta.entry.window;
             clone_preserving_field_list(CloneType.I2E, TO_SERVERS, 1);
@@ -506,4 +550,4 @@ control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_meta
     }
 }
 
-V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), MyEgress(), EmptyComputeChecksum(), EmitHeaders()) main;
+V1Switch(MyParser(), VerifyIpv4Checksum(), MyIngress(), MyEgress(), EmptyComputeChecksum(), EmitHeaders()) main;

@@ -11,8 +11,8 @@
 // - a usage reporting rule (URR) counts a session's packets and bytes in each direction, frames as they were received.
 //
 // GTP-U (3GPP TS 29.281) runs over IPv4 or IPv6, with IPv4 and IPv6 in it. Up to four extension headers are followed; of the
-// PDU session container (3GPP TS 38.415) the QFI is taken. All lengths must agree. What is for the N3 address and no G-PDU
-// (echo requests, for instance) goes to the controller.
+// PDU session container (3GPP TS 38.415) the QFI is taken. All lengths must agree, and the outer IPv4 header's checksum must be
+// right. What is for the N3 address and no G-PDU (echo requests, for instance) goes to the controller.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -406,7 +406,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 
     apply {
-        if (std.parser_error != error.NoError) {
+        if (std.parser_error != error.NoError || std.checksum_error != 0) {
             drop();
         }
         if (!hdr.ipv4.isValid() && !hdr.ipv6.isValid()) {
@@ -471,10 +471,16 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 }
 
+control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        verify_ipv4_checksum(hdr.outer_ipv4.isValid() && hdr.outer_ipv4.ihl == 5, hdr.outer_ipv4);
+    }
+}
+
 control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_ipv4_checksum(hdr.outer_ipv4.isValid() && hdr.pdu_session.isValid(), hdr.outer_ipv4);
     }
 }
 
-V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), EmptyEgress(), MyComputeChecksum(), EmitHeaders()) main;
+V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), EmptyEgress(), MyComputeChecksum(), EmitHeaders()) main;

@@ -1,12 +1,15 @@
 // A VXLAN tunnel end point (RFC 7348).
 //
-// Frames from tenant ports get a VNI by port and, by VNI and destination, a remote end point (`encap`) or a local port
-// (`local`); tunnelled frames for this end point lose their outer headers and go to the tenant's port.
+// Port 9 is the underlay; tunnels end at no other port, or tenants would choose their VNI. Tunnelled frames for this end point
+// lose their outer headers and go to the tenant's port. Frames from tenant ports get a VNI by port and, by VNI and destination, a
+// remote end point (`encap`) or a local port (`local`), whatever is in them.
 
 #include <core.p4>
 #include <v1model.p4>
 #include <p4lib/tunnels.p4>
 #include <p4lib/v1model_checksum.p4>
+
+const bit<9> UNDERLAY = 9;
 
 struct metadata_t {
     bit<24> vni;
@@ -24,6 +27,16 @@ struct headers_t {
 
 parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
+        transition select(std.ingress_port) {
+            UNDERLAY: tunnel;
+            default: frame;
+        }
+    }
+    state frame {
+        packet.extract(hdr.ethernet);
+        transition accept;
+    }
+    state tunnel {
         ParseVxlanEthernet.apply(packet, hdr.outer_ethernet, hdr.outer_ipv4, hdr.outer_udp, hdr.vxlan, hdr.ethernet);
         transition accept;
     }
@@ -97,7 +110,9 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 
     apply {
-        if (hdr.vxlan.isValid()) {
+        if (std.checksum_error != 0) {
+            drop();
+        } else if (hdr.vxlan.isValid()) {
             if (own_address.apply().hit && !local.apply().hit) {
                 drop();
             }
@@ -109,10 +124,16 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 }
 
+control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        verify_ipv4_checksum(hdr.vxlan.isValid(), hdr.outer_ipv4);
+    }
+}
+
 control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_ipv4_checksum(hdr.outer_ipv4.isValid(), hdr.outer_ipv4);
     }
 }
 
-V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), EmptyEgress(), MyComputeChecksum(), EmitHeaders()) main;
+V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), EmptyEgress(), MyComputeChecksum(), EmitHeaders()) main;

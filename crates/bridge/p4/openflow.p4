@@ -256,6 +256,7 @@ control Actions(inout headers_t hdr, inout flow_t flow, inout result_t result) {
     }
     action pop_mpls(bit<16> ethertype) {
         bool is_parsed = ethertype == IPV4 && hdr.ipv4.isValid() || ethertype == IPV6 && hdr.ipv6.isValid();
+        if (hdr.mpls.isValid()) { flow.eth_type = ethertype; }
         if (hdr.label2.isValid()) {     // below two labels the parser does not look
             bit<32> entry = hdr.label2.entry;
             result.reparse = hdr.label3.isValid() ? 1w0 : ~entry[8:8];
@@ -265,7 +266,6 @@ control Actions(inout headers_t hdr, inout flow_t flow, inout result_t result) {
             hdr.mpls.setInvalid();
         }
         hdr.label2 = hdr.label3; hdr.label3.setInvalid();
-        flow.eth_type = ethertype;
     }
     action set_mpls_ttl(bit<8> ttl) { if (hdr.mpls.isValid()) { hdr.mpls.ttl = ttl; } }
     action dec_mpls_ttl() {

@@ -10,7 +10,9 @@ use crate::memory::Charge;
 use crate::references::{each_next_group, goes_through_any};
 use crate::tables::limit;
 use openflow::action::port;
-use openflow::message::{GROUP_ALL, GROUP_ANY, GROUP_MAX, GroupCommand, GroupKind, GroupMod, RemovedReason, Selection, bucket};
+use openflow::message::{
+    GROUP_ALL, GROUP_ANY, GROUP_MAX, GroupCommand, GroupKind, GroupMod, RemovedReason, Selection, bucket,
+};
 use openflow::{Bucket, Error, ErrorKind};
 use std::collections::HashSet;
 use std::sync::Arc;

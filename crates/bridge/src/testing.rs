@@ -50,7 +50,14 @@ pub fn program() -> Program {
     let vlan = b.header("vlan", &[("pcp", Fixed(3)), ("present", Fixed(1)), ("vid", Fixed(12))]);
     let ip = b.header(
         "ip",
-        &[("dscp", Fixed(6)), ("ttl", Fixed(8)), ("proto", Fixed(8)), ("src", Fixed(32)), ("dst", Fixed(32)), ("frag", Fixed(2))],
+        &[
+            ("dscp", Fixed(6)),
+            ("ttl", Fixed(8)),
+            ("proto", Fixed(8)),
+            ("src", Fixed(32)),
+            ("dst", Fixed(32)),
+            ("frag", Fixed(2)),
+        ],
     );
     let ip6 = b.header("ip6", &[("dst", Fixed(128))]);
     let tcp = b.header("tcp", &[("src", Fixed(16)), ("dst", Fixed(16))]);

@@ -241,6 +241,19 @@ def test_cookies(net):
     assert len(net.flows()) == 1
 
 
+def test_cookies_are_matched_in_1_0(net):
+    net.reset("cookie=5,table=1,ip,actions=output:2", "cookie=0x17,table=1,priority=2,mpls,mpls_ttl=7,actions=output:3",
+              "cookie=0x21,table=1,priority=3,actions=output:3")
+    assert len(net.flows("cookie=5/-1", version=10)) == 1
+    assert "flow_count=2" in net.ofctl("dump-aggregate", "cookie=5/0xd,table=1", version=10)
+    net.ofctl("mod-flows", "cookie=5/-1,actions=drop", version=10)
+    assert sum("drop" in flow for flow in net.flows()) == 1
+    net.ofctl("del-flows", "cookie=7/0xf", version=10)
+    assert len(net.flows()) == 2
+    net.ofctl("del-flows", "cookie=5/-1", version=10)
+    assert net.flows() == ["cookie=0x21, table=1, priority=3 actions=output:3"]
+
+
 def test_groups_decide_what_is_deleted(net):
     net.ofctl("add-group", "group_id=5,type=all,bucket=output:2")
     net.ofctl("add-flow", "priority=1,actions=group:5")
@@ -367,6 +380,25 @@ def test_vlan_tags(net):
     assert sent("mod_vlan_pcp:4", five, 10) == [(0x8100, 5, 4)]
     assert sent("strip_vlan", five, 10) == []
     assert sent("strip_vlan", [], 10) == []
+    # Loads of the whole tag, or of its CFI: a tag is changed, pushed or removed.
+    assert sent("load:0x3003->NXM_OF_VLAN_TCI[]", five, 10) == [(0x8100, 3, 1)]
+    assert sent("load:0x3003->NXM_OF_VLAN_TCI[]", [], 10) == [(0x8100, 3, 1)]
+    assert sent("load:0->NXM_OF_VLAN_TCI[12]", five, 10) == []
+    for version in VERSIONS:
+        assert sent("load:1->NXM_OF_VLAN_TCI[12]", [], version) == [(0x8100, 0, 0)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_loads_of_a_vlan_tag_are_dumped_as_they_were_given(net, version):
+    loads = ["load:0x3003->NXM_OF_VLAN_TCI[]", "load:0->NXM_OF_VLAN_TCI[12]", "load:0xb->NXM_OF_VLAN_TCI[12..15]"]
+    for load in loads:
+        net.ofctl("add-flow", f"actions={load},output:2", version=version)
+        before = {other: net.flows(version=other) for other in VERSIONS}
+        assert all("vlan" in flow.lower() for flows in before.values() for flow in flows), before
+        for other, flows in before.items():
+            net.ofctl("del-flows")
+            net.ofctl("add-flows", "-", input="\n".join(flows), version=other)
+            assert {each: net.flows(version=each) for each in VERSIONS} == before, (load, other)
 
 
 def test_mpls_labels(net):
@@ -470,6 +502,48 @@ def test_neighbour_discovery(net):
         if where == [2]:
             assert packet[ICMPv6ND_NS].tgt == "fd00::3"
             assert packet[ICMPv6NDOptSrcLLAddr].lladdr == "02:bb:00:00:00:01"
+
+
+def test_neighbour_discovery_needs_no_code(net):
+    flows = [f"icmp6,icmp_type={kind},{field},actions=output:2" for kind, field in [
+        (135, "nd_target=fd00::2"), (135, "nd_sll=02:00:00:00:00:01"), (136, "nd_tll=02:00:00:00:00:01"),
+        (136, "nd_reserved=1"), (135, "nd_options_type=1")]]
+    net.reset(*flows)
+    assert len(net.flows()) == len(flows)
+
+
+@pytest.mark.parametrize("mode, first, later", [("normal", [2], [2]), ("drop", [], []), ("nx-match", [3], [2])])
+def test_fragments(net, mode, first, later):
+    """The ports to which the first and the later fragment of a datagram go, by the bridge's configuration."""
+    net.reset("udp,tp_src=1,actions=output:3", "udp,tp_src=0,actions=output:2", "priority=1,actions=drop")
+    mark = net.mark()
+    datagram = IP(src="192.0.2.1", dst="192.0.2.2") / UDP(sport=1, dport=2) / Raw(mark.ljust(40) + mark)
+    net.ofctl("set-frags", mode)
+    try:
+        for fragment, to in zip(two_fragments(datagram), [first, later]):
+            net.pass_through(1, Ether(src=A, dst=B) / fragment, mark, to)
+    finally:
+        net.ofctl("set-frags", "normal")
+    net.pass_through(1, Ether(src=A, dst=B) / datagram, mark, [3])
+
+
+def test_the_first_fragment_keeps_its_checksum(net):
+    """Rewriting an address also changes the checksum of UDP, which the first fragment has."""
+    net.reset("udp,actions=set_field:198.51.100.1->ip_src,set_field:7->udp_dst,output:2")
+    mark = net.mark()
+    datagram = IP(src="192.0.2.1", dst="192.0.2.2") / UDP(sport=1, dport=2) / Raw(mark.ljust(40) + mark)
+    parts = [net.pass_through(1, Ether(src=A, dst=B) / part, mark, [2])[0] for part in two_fragments(datagram)]
+    assert [part[IP].src for part in parts] == ["198.51.100.1"] * 2
+    payload = b"".join(bytes(part[IP].payload) for part in parts)
+    whole = IP(bytes(IP(src="198.51.100.1", dst="192.0.2.2", proto=17) / Raw(payload)))
+    assert (whole[UDP].sport, whole[UDP].dport) == (1, 7) and is_right(Ether() / whole)
+
+
+def two_fragments(datagram):
+    """Two fragments of a datagram with its checksums."""
+    parts = IP(bytes(datagram)).fragment(fragsize=48)
+    assert len(parts) == 2
+    return parts
 
 
 def test_hosts_behind_translated_addresses(net):
@@ -699,10 +773,11 @@ def test_packet_ins(net, version):
     assert "(via no_match)" in said, said
 
 
-def test_flow_monitor(net):
+@pytest.mark.parametrize("version", VERSIONS)
+def test_flow_monitor(net, version):
     net.ofctl("add-flow", "table=1,udp,actions=output:2")
-    monitor = net.watch("watch:", version=10)
-    monitor.wait(r"event=ADDED table=1 cookie=0 udp actions=output:2")
+    monitor = net.watch("watch:", version=version)
+    monitor.wait(r"event=(ADDED|INITIAL) table=1 cookie=0 udp actions=output:2")
     net.ofctl("add-flow", "table=2,tcp,actions=output:3")
     monitor.wait(r"event=ADDED table=2 cookie=0 tcp actions=output:3")
     net.ofctl("mod-flows", "tcp,table=2,actions=output:2")
@@ -754,7 +829,8 @@ def test_ports_are_configured(net, version):
     (13, "OFPFMFC_BAD_TABLE_ID", "table=254,actions=drop"),
     (13, "OFPMMFC_INVALID_METER", "actions=meter:4"),
     (13, "OFPBMC_BAD_FIELD", "ct_state=+trk,actions=drop"),
-    (13, "OFPBMC_BAD_PREREQ", "icmp6,icmpv6_type=135,nd_target=fd00::1,nd_sll=02:00:00:00:00:01,actions=drop"),
+    (10, "OFPBAC_BAD_SET_ARGUMENT", "sctp,actions=mod_tp_src:5,output:2"),
+    (10, "OFPBAC_BAD_SET_ARGUMENT", "sctp6,actions=mod_tp_dst:5,output:2"),
     (13, "OFPBAC_BAD_TYPE", "actions=sample(probability=1)"),
     (13, "OFPBAC_BAD_TYPE", "ip,actions=ct"),
     (13, "OFPBAC_BAD_TYPE", "ip,actions=ct(commit,zone=1)"),

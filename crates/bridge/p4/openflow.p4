@@ -18,8 +18,8 @@ const bit<16> IPV4 = 0x0800; const bit<16> IPV6 = 0x86dd;
 #define IS_SCTP @prereq("ip_proto", 132)
 #define IS_ICMP IS_IPV4 @prereq("ip_proto", 1)
 #define IS_ICMPV6 IS_IPV6 @prereq("ip_proto", 58)
-#define IS_ND @prereq("icmpv6_type", 135, 136) @prereq("icmpv6_code", 0)
-#define IS_ND_KIND(TYPE) @prereq("icmpv6_type", TYPE) @prereq("icmpv6_code", 0)
+#define IS_ND @prereq("icmpv6_type", 135, 136)  // zeros where the code is not 0
+#define IS_ND_KIND(TYPE) @prereq("icmpv6_type", TYPE)
 
 header ethernet_t {
     @oxm("eth_dst", 3) @nxm(0, 1) bit<48> dst;
@@ -35,7 +35,7 @@ header tag_t { bit<32> tag; }           // TPID and TCI of a tag below it
 header snap_t { bit<64> length_snap; }  // IEEE 802.3 length, LLC and SNAP
 header ethertype_t { bit<16> type; }
 header mpls_t {
-    @oxm("mpls_label", 34) @pad(12) @exact IS_MPLS bit<20> label;
+    @oxm("mpls_label", 34) @exact IS_MPLS bit<20> label;
     @oxm("mpls_tc", 35) @exact IS_MPLS bit<3> tc;
     @oxm("mpls_bos", 36) @exact @readonly IS_MPLS bit<1> bos;
     @nxm("mpls_ttl", 1, 30) @exact IS_MPLS bit<8> ttl;
@@ -58,7 +58,7 @@ header ipv4_t {
 }
 header ipv6_t {
     bit<4>  version; bit<6> dscp; bit<2> ecn;
-    @oxm("ipv6_flabel", 28) @nxm(1, 27) @pad(12) IS_IPV6 bit<20> label;
+    @oxm("ipv6_flabel", 28) @nxm(1, 27) IS_IPV6 bit<20> label;
     bit<24> length_next; bit<8> hop_limit;
     @oxm("ipv6_src", 26) @nxm(1, 19) IS_IPV6 bit<128> src;
     @oxm("ipv6_dst", 27) @nxm(1, 20) IS_IPV6 bit<128> dst;
@@ -106,11 +106,11 @@ struct flow_t {
     @oxm(8) @exact IS_IP @nxm("nw_tos", 0, 5) @parts("ip_dscp", 2) @exact IS_IP bit<6> ip_dscp;
     @oxm(9) @nxm(1, 28) @exact IS_IP bit<2> ip_ecn;
     @nxm(1, 29) @exact IS_IP bit<8> nw_ttl;
-    @nxm(1, 26) @readonly IS_IP bit<8> ip_frag;     // 1: the first fragment, 3: another one
+    @nxm(1, 26) @readonly IS_IP bit<2> ip_frag;     // 1: the first fragment, 3: another one
     bit<16> ip_sum; bit<16> transport_sum;          // as received, of what checksums cover and actions may change
 }
 
-bit<8> fragment(in bit<16> offset, in bit<16> more) { return offset != 0 ? 8w3 : (more != 0 ? 8w1 : 0); }
+bit<2> fragment(in bit<16> offset, in bit<16> more) { return offset != 0 ? 2w3 : (more != 0 ? 2w1 : 0); }
 bit<16> network_sum(in bit<16> addresses, in flow_t flow) {
     return internet_sum({ addresses, 8w0, flow.ip_dscp, flow.ip_ecn, flow.nw_ttl, 8w0 });
 }
@@ -256,6 +256,7 @@ control Actions(inout headers_t hdr, inout flow_t flow, inout result_t result) {
     }
     action pop_mpls(bit<16> ethertype) {
         bool is_parsed = ethertype == IPV4 && hdr.ipv4.isValid() || ethertype == IPV6 && hdr.ipv6.isValid();
+        if (hdr.mpls.isValid()) { flow.eth_type = ethertype; }
         if (hdr.label2.isValid()) {     // below two labels the parser does not look
             bit<32> entry = hdr.label2.entry;
             result.reparse = hdr.label3.isValid() ? 1w0 : ~entry[8:8];
@@ -265,7 +266,6 @@ control Actions(inout headers_t hdr, inout flow_t flow, inout result_t result) {
             hdr.mpls.setInvalid();
         }
         hdr.label2 = hdr.label3; hdr.label3.setInvalid();
-        flow.eth_type = ethertype;
     }
     action set_mpls_ttl(bit<8> ttl) { if (hdr.mpls.isValid()) { hdr.mpls.ttl = ttl; } }
     action dec_mpls_ttl() {

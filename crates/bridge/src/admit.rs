@@ -108,9 +108,7 @@ impl Admit {
             Action::GotoTable(table) if *table >= limit::TABLES => {
                 Err(Error::new(ErrorKind::BicBadTableId, format!("there is no table {table}")))
             }
-            Action::SetField { field, .. } | Action::SetFieldIfPresent { field, .. }
-                if !self.fields().get(*field).writable =>
-            {
+            Action::SetField { field, .. } if !self.fields().get(*field).writable => {
                 let why = format!("`{}` cannot be written", self.fields().get(*field).name);
                 Err(Error::new(ErrorKind::BacBadSetArgument, why))
             }

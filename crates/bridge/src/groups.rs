@@ -9,7 +9,10 @@ use crate::flow_mod::Plan;
 use crate::memory::Charge;
 use crate::references::{each_next_group, goes_through_any};
 use crate::tables::limit;
-use openflow::message::{GROUP_ALL, GROUP_MAX, GroupCommand, GroupKind, GroupMod, RemovedReason, Selection, bucket};
+use openflow::action::port;
+use openflow::message::{
+    GROUP_ALL, GROUP_ANY, GROUP_MAX, GroupCommand, GroupKind, GroupMod, RemovedReason, Selection, bucket,
+};
 use openflow::{Bucket, Error, ErrorKind};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -130,7 +133,15 @@ impl Plan<'_> {
             if kind != GroupKind::Select && bucket.weight > 1 {
                 return Err(Error::new(ErrorKind::GmfcInvalidGroup, "only buckets of select groups have weights"));
             }
-            if kind == GroupKind::FastFailover && bucket.watch_port.is_none() && bucket.watch_group.is_none() {
+            let watched_port = bucket.watch_port.filter(|watched| *watched != port::ANY);
+            let watches = watched_port.is_some() || bucket.watch_group.is_some_and(|watched| watched != GROUP_ANY);
+            if watches && matches!(kind, GroupKind::All | GroupKind::Indirect) {
+                return Err(Error::new(
+                    ErrorKind::GmfcWatchUnsupported,
+                    "only buckets of select and fast failover groups watch a port or group",
+                ));
+            }
+            if kind == GroupKind::FastFailover && !watches {
                 return Err(Error::new(
                     ErrorKind::GmfcInvalidGroup,
                     "a bucket of a fast failover group watches a port or group",

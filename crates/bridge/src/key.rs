@@ -20,6 +20,12 @@ use std::sync::Arc;
 /// The OXM number of `conj_id`.
 pub const CONJ_ID: OxmNumber = OxmNumber { class: class::NXM_1, field: 37, experimenter: 0 };
 
+/// The OXM number of `nw_frag`: 1 in first fragments, 3 in later ones, otherwise 0.
+const NW_FRAG: OxmNumber = OxmNumber { class: class::NXM_1, field: 26, experimenter: 0 };
+/// OXM numbers of the transport fields that are hidden in first fragments (ovs-ofctl(8), `set-frags`): ports of TCP, UDP
+/// and SCTP, types and codes of ICMP.
+const TRANSPORT: [u8; 10] = [13, 14, 15, 16, 17, 18, 19, 20, 29, 30];
+
 /// Stages of a lookup: metadata, L2, L3, L4.
 pub const STAGES: usize = 4;
 
@@ -210,6 +216,9 @@ pub struct Layout {
     reported: Vec<FieldId>,
     reparse: Option<Part>,
     ttl_exceeded: Option<Part>,
+    fragment: Option<Place>,
+    /// By word: the bits of the fields in [`TRANSPORT`].
+    transport: Vec<(u32, u64)>,
     seed: u64,
 }
 
@@ -294,6 +303,13 @@ impl Layout {
         let flag = |slot: Option<ir::SlotId>| {
             slot.map(|slot| Part { word: record.offset(slot) as u32, shift: 0, width: 1, at: 0 })
         };
+        let place = |id: FieldId| &places[usize::from(id.0)];
+        let fragment = fields.numbered(NW_FRAG).map(place).cloned();
+        let mut transport = Consulted::new(record.words());
+        for id in TRANSPORT.iter().filter_map(|number| fields.basic(*number)) {
+            place(id).parts.iter().for_each(|part| transport.add(part.word, part.mask()));
+        }
+        let transport = transport.sorted().into_vec();
         let seed = std::hash::RandomState::new().build_hasher().finish() | 1;
         Ok(Layout {
             fields: Arc::new(fields),
@@ -307,6 +323,8 @@ impl Layout {
             reported,
             reparse: flag(openflow.reparse),
             ttl_exceeded: flag(openflow.ttl_exceeded),
+            fragment,
+            transport,
             seed,
             record,
         })
@@ -356,6 +374,21 @@ impl Layout {
     /// The bit by which the program says that a TTL has expired.
     pub fn ttl_exceeded(&self) -> Option<Part> {
         self.ttl_exceeded
+    }
+
+    /// The position of `nw_frag`, if the program has it.
+    pub fn fragment(&self) -> Option<&Place> {
+        self.fragment.as_ref()
+    }
+
+    /// Whether a packet is the first fragment of several.
+    pub fn is_first_fragment(&self, record: &[u64]) -> bool {
+        self.fragment.as_ref().is_some_and(|fragment| fragment.read(record) & 0b11 == 1)
+    }
+
+    /// The bits of fields that may be hidden in first fragments, by word.
+    pub fn transport(&self) -> &[(u32, u64)] {
+        &self.transport
     }
 
     /// Whether a field is metadata, that is, not part of the packet's bytes.

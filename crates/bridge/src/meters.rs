@@ -81,11 +81,9 @@ fn check(request: &MeterMod) -> Result<(), Error> {
         if band.rate == 0 {
             return Err(Error::new(ErrorKind::MmfcBadRate, "a band's rate is at least 1"));
         }
-        if band.kind == BandKind::DscpRemark(0) {
-            return Err(Error::new(
-                ErrorKind::MmfcBadBandValue,
-                "a remark band raises the drop precedence by at least 1",
-            ));
+        // Drop precedences are 1 to 3 (RFC 2597).
+        if matches!(band.kind, BandKind::DscpRemark(by) if !(1..=2).contains(&by)) {
+            return Err(Error::new(ErrorKind::MmfcBadBandValue, "a remark band raises the drop precedence by 1 or 2"));
         }
     }
     Ok(())

@@ -46,9 +46,17 @@ pub(crate) fn shows(begun: &[FlowMonitor], flow: &Flow) -> Option<bool> {
     (by != 0).then_some(by & monitor_flag::INSTRUCTIONS != 0)
 }
 
+/// Whether a monitor reports the changes of its own connection only (`OFPFMF_ONLY_OWN`). Own changes would only be
+/// abbreviated without `OFPFMF_NO_ABBREV`, which is of no use. Open vSwitch, also `ovs-ofctl`, sets `OFPFMF_ONLY_OWN`
+/// alone to get own changes in full beside the others.
+fn is_only_own(flags: u16) -> bool {
+    let both = monitor_flag::ONLY_OWN | monitor_flag::NO_ABBREV;
+    flags & both == both
+}
+
 /// The flags of the connection's monitors that subscribe to this change; 0 for none.
-fn wanted(status: &Status, event: u16, flow: &Flow, before: Option<&Flow>) -> u16 {
-    let monitors = status.monitors.values();
+fn wanted(status: &Status, event: u16, flow: &Flow, before: Option<&Flow>, is_own: bool) -> u16 {
+    let monitors = status.monitors.values().filter(|monitor| is_own || !is_only_own(monitor.flags));
     monitors
         .filter(|monitor| monitor.flags & event != 0 && watches(monitor, flow, before))
         .fold(0, |all, m| all | m.flags)
@@ -101,12 +109,9 @@ impl Bridge {
             if status.paused_us.is_some_and(|since| !is_known(since)) {
                 continue;
             }
-            let flags = wanted(&status, bit, flow, before);
-            if flags == 0 {
-                continue;
-            }
             let is_own = origin.connection == Some(endpoint.id);
-            if flags & monitor_flag::ONLY_OWN != 0 && !is_own {
+            let flags = wanted(&status, bit, flow, before, is_own);
+            if flags == 0 {
                 continue;
             }
             if is_own && flags & (monitor_flag::NO_ABBREV | monitor_flag::ONLY_OWN) == 0 && status.paused_us.is_none() {
@@ -144,7 +149,7 @@ impl Bridge {
                 (false, true) => (UpdateEvent::Modified, monitor_flag::MODIFY),
                 (false, false) => continue,
             };
-            let flags = wanted(&status, bit, flow, None);
+            let flags = wanted(&status, bit, flow, None, true);
             if flags != 0 {
                 let has_instructions = flags & monitor_flag::INSTRUCTIONS != 0;
                 let reason = RemovedReason::IdleTimeout;

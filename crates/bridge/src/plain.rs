@@ -127,7 +127,8 @@ impl Plain {
         self.undo.clear();
         let layout = tables.layout();
         let in_port = layout.in_port().read(record) as u32;
-        if !self.receives(tables, in_port) {
+        // `crate::translate` hides a first fragment's transport fields.
+        if !self.receives(tables, in_port) || layout.is_first_fragment(record) {
             return None;
         }
         let (mut table, mut steps, mut visits) = (0, 0, VISITS_MAX);
@@ -191,7 +192,7 @@ impl Plain {
         }
     }
 
-    /// Whether the port accepts all packets, including fragments.
+    /// Whether the port accepts all packets, and the bridge handles fragments as is the default.
     fn receives(&mut self, tables: &Tables, in_port: u32) -> bool {
         let generation = tables.ports_generation();
         match self.receiving {

@@ -42,7 +42,7 @@ pub(crate) struct Shapes {
     seed: u64,
     /// The words that they give, in ascending order.
     words: Vec<u32>,
-    /// Words that are always among them: those that tell which fields there are.
+    /// Words that are always among them: those that tell which fields there are, and whether it is a fragment.
     always: Vec<u32>,
     /// The generation of the tables from which `words` was made, and how many words the tables had.
     followed: (u64, usize),
@@ -66,6 +66,7 @@ impl Shapes {
     pub(crate) fn new(layout: &Layout) -> Shapes {
         let prerequisites = layout.fields().iter().flat_map(|(_, field)| &field.prerequisites);
         let places = prerequisites.map(|needs| layout.place(needs.field)).chain([layout.in_port()]);
+        let places = places.chain(layout.fragment());
         let mut always: Vec<u32> = places.flat_map(|place| &place.parts).map(|part| part.word).collect();
         always.sort_unstable();
         always.dedup();

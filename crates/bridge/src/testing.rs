@@ -50,7 +50,14 @@ pub fn program() -> Program {
     let vlan = b.header("vlan", &[("pcp", Fixed(3)), ("present", Fixed(1)), ("vid", Fixed(12))]);
     let ip = b.header(
         "ip",
-        &[("dscp", Fixed(6)), ("ttl", Fixed(8)), ("proto", Fixed(8)), ("src", Fixed(32)), ("dst", Fixed(32))],
+        &[
+            ("dscp", Fixed(6)),
+            ("ttl", Fixed(8)),
+            ("proto", Fixed(8)),
+            ("src", Fixed(32)),
+            ("dst", Fixed(32)),
+            ("frag", Fixed(2)),
+        ],
     );
     let ip6 = b.header("ip6", &[("dst", Fixed(128))]);
     let tcp = b.header("tcp", &[("src", Fixed(16)), ("dst", Fixed(16))]);
@@ -96,6 +103,7 @@ pub fn program() -> Program {
         needing(field("nw_ttl", i[1], 8, &[(1, 29)]), needs(2, 0xffff, ipv4)),
         needing(field("ipv4_src", i[3], 32, &[(0x8000, 11)]), needs(2, 0xffff, ipv4)),
         needing(field("ipv4_dst", i[4], 32, &[(0x8000, 12)]), needs(2, 0xffff, ipv4)),
+        needing(field("nw_frag", i[5], 2, &[(1, 26)]), needs(2, 0xffff, ipv4)),
         needing(field("ipv6_dst", i6[0], 128, &[(0x8000, 27)]), needs(2, 0xffff, ipv6)),
         needing(field("tcp_src", t[0], 16, &[(0x8000, 13)]), needs(6, 0xff, 6)),
         needing(field("tcp_dst", t[1], 16, &[(0x8000, 14)]), needs(6, 0xff, 6)),

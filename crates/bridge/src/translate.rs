@@ -23,6 +23,7 @@
 
 mod actions;
 mod finish;
+mod fragments;
 pub mod frames;
 mod groups;
 mod hash;
@@ -308,6 +309,7 @@ impl<'a> Translator<'a> {
             }
         }
         let effects = self.finish();
+        self.consult_fragment();
         let translation = Translation {
             effects,
             finds_flows: self.finds_flows,
@@ -331,6 +333,7 @@ impl<'a> Translator<'a> {
 
     /// Sets up the first frames. Returns whether later packets can have the same start.
     fn begin(&mut self) -> bool {
+        self.hide_transport();
         if self.subject.start == 0 {
             // All megaflows match the input port; also, outputs exclude it unless a flow names `OFPP_IN_PORT`.
             let in_port = self.layout.in_port();

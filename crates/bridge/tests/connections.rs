@@ -570,6 +570,35 @@ fn flow_monitors_report_and_abbreviate() {
 }
 
 #[test]
+fn a_flow_monitor_of_own_changes_in_full_and_one_of_them_only() {
+    use monitor_flag::{ADD, NO_ABBREV, ONLY_OWN};
+    // With `ONLY_OWN` alone, `ovs-ofctl` asks for its own changes in full beside the others.
+    for (flags, expected) in [(ONLY_OWN, 2), (ONLY_OWN | NO_ABBREV, 1), (NO_ABBREV, 2)] {
+        let (bridge, _) = bridge();
+        let mut controller = Controller::new(&bridge, V14);
+        let monitor = FlowMonitor {
+            id: 3,
+            command: MonitorCommand::Add,
+            flags: flags | ADD,
+            out_port: openflow::action::port::ANY,
+            out_group: u32::MAX,
+            table: 255,
+            matching: Match::any(),
+        };
+        controller.ask(Message::Multipart(Request::FlowMonitor(vec![monitor])));
+        let own = controller.ask(Message::FlowMod(flow_mod(Add, Match::any(), 2, output(2))));
+        bridge.flow_mod(&flow_mod(Add, Match::any(), 3, output(2)), &by(V13)).unwrap();
+        let all = own.into_iter().chain(controller.read().into_iter().map(|framed| framed.message));
+        let full = all.flat_map(|message| match message {
+            Message::MultipartReply { reply: Reply::FlowMonitor(updates), .. } => updates,
+            other => panic!("{other:?}"),
+        });
+        let full = full.filter(|update| matches!(update, FlowUpdate::Full { event: UpdateEvent::Added, .. }));
+        assert_eq!(full.count(), expected, "flags {flags:#x}");
+    }
+}
+
+#[test]
 fn silence_is_probed_and_ends() {
     let (bridge, host) = bridge();
     let options = ConnectionOptions { probe_us: 1_000_000, ..ConnectionOptions::default() };

@@ -231,6 +231,14 @@ fn flows_go_with_their_group_and_meter() {
     bridge.flow_mod(&flow_mod(Add, Match::any(), 2, output(1)), &by(V13)).unwrap();
     bridge.meter_mod(&MeterMod { command: MeterCommand::Delete, ..meter.clone() }, &by(V13)).unwrap();
     assert_eq!(flows(&bridge), [(0, 2, 0, Some(1))]);
+    // A drop precedence, which is 1 to 3, can be raised by 1 or 2.
+    for (by_level, expected) in
+        [(0, Err(ErrorKind::MmfcBadBandValue)), (2, Ok(())), (5, Err(ErrorKind::MmfcBadBandValue))]
+    {
+        let bands = vec![Band { kind: BandKind::DscpRemark(by_level), rate: 10, burst: 0 }];
+        let remark = MeterMod { meter: 2 + u32::from(by_level), bands, ..meter.clone() };
+        assert_eq!(bridge.meter_mod(&remark, &by(V13)).map_err(|error| error.kind), expected);
+    }
     let unknown = MeterMod { command: MeterCommand::Modify, ..meter };
     assert_eq!(bridge.meter_mod(&unknown, &by(V13)).unwrap_err().kind, ErrorKind::MmfcUnknownMeter);
 }

@@ -23,6 +23,7 @@ fn group_mods_and_their_errors() {
     let through = |group| vec![to(0, vec![Action::Group(group)])];
     let watching = |group| vec![Bucket { watch_group: Some(group), ..to(0, Vec::new()) }];
     let weighted = vec![Bucket { weight: 3, ..to(0, Vec::new()) }];
+    let watching_port = vec![Bucket { watch_port: Some(1), ..to(0, Vec::new()) }];
     let none = Vec::new;
     // Each sees what those before it have made.
     let cases: Vec<(GroupMod, Result<(), ErrorKind>)> = vec![
@@ -35,6 +36,8 @@ fn group_mods_and_their_errors() {
         (request(Add, 2, All, weighted.clone()), Err(ErrorKind::GmfcInvalidGroup)),
         (request(Add, 2, FastFailover, vec![to(0, none())]), Err(ErrorKind::GmfcInvalidGroup)),
         (request(Add, 2, FastFailover, watching(9)), Err(ErrorKind::GmfcBadWatch)),
+        (request(Add, 2, All, watching(1)), Err(ErrorKind::GmfcWatchUnsupported)),
+        (request(Add, 2, Indirect, watching_port.clone()), Err(ErrorKind::GmfcWatchUnsupported)),
         (request(Add, 2, All, through(9)), Err(ErrorKind::BacBadOutGroup)),
         (request(Add, 2, All, through(2)), Err(ErrorKind::GmfcLoop)),
         (request(Add, 2, Select, weighted), Ok(())),

@@ -89,6 +89,10 @@ const VALUES: &[(&str, &[(&str, u128)])] = &[
         ],
     ),
     (
+        "solicitation of code 1",
+        &[("icmpv6_type", 135), ("icmpv6_code", 1), ("nd_target", 0), ("nd_sll", 0), ("nd_options_type", 0)],
+    ),
+    (
         "advertisement",
         &[
             ("icmpv6_type", 136),
@@ -111,6 +115,18 @@ fn frames_have_the_fields_of_their_protocols() {
                 assert!(is_absent || bridge.has(&packet, field), "{name} has {field}");
             }
             assert_eq!((bridge.get(&packet, "in_port_oxm"), bridge.get(&packet, "reg7")), (7, 0), "{name}");
+        }
+    }
+}
+
+#[test]
+fn fields_have_no_more_bits_than_values_may_have() {
+    for bridge in Bridge::both(OPENFLOW) {
+        for (name, bits) in
+            [("mpls_label", 20), ("ipv6_flabel", 20), ("ip_frag", 2), ("tcp_flags", 12), ("vlan_vid", 13)]
+        {
+            let field = bridge.fields().iter().find(|field| field.name == name).expect(name);
+            assert_eq!(field.parts.iter().map(|part| part.width).sum::<u32>(), bits, "{name}");
         }
     }
 }
@@ -175,6 +191,7 @@ fn each_written_field_is_in_the_frame_and_nothing_else_changes() {
             for (i, field) in fields.iter().enumerate().filter(|(_, f)| f.writable && !f.is_metadata) {
                 let can_be = match field.name.as_str() {
                     "nd_options_type" => continue, // another option has another meaning
+                    nd if nd.starts_with("nd_") => bridge.has(&before, nd) && bridge.get(&before, "icmpv6_code") == 0,
                     "vlan_vid" | "vlan_tci" => bridge.get(&before, "vlan_vid") != 0,
                     _ => bridge.has(&before, &field.name),
                 };
@@ -186,7 +203,6 @@ fn each_written_field_is_in_the_frame_and_nothing_else_changes() {
                     0x5af0_96c3_1234_8765_0fed_cba9_7b52_e46du128.rotate_left(i as u32 * 7) & mask_of(zeros);
                 match field.name.as_str() {
                     "vlan_vid" | "vlan_tci" => value |= 0x1000,
-                    "mpls_label" | "ipv6_flabel" => value &= mask_of(20),
                     "nw_tos" => value &= 0xfc,
                     _ => {}
                 }
@@ -321,6 +337,7 @@ fn labels_are_pushed_and_popped() {
     check_actions("mpls", &[pop(0x86dd)], &spliced("mpls", 12, 6, "86dd"), REPARSE);
     check_actions("mpls ipv6", &[pop(0x86dd)], &spliced("mpls ipv6", 16, 6, "86dd"), NOTHING);
     check_actions("two labels", &[pop(0x8847)], &spliced("two labels", 12, 6, "8847"), NOTHING);
+    check_actions("arp", &[pop(0x0800)], &frame("arp"), NOTHING);
     check_actions("three labels", &[pop(0x8847)], &spliced("three labels", 12, 6, "8847"), REPARSE);
 }
 

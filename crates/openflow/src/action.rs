@@ -82,7 +82,8 @@ pub enum Action {
     Meter(u32),
     /// Sets the bits of a field that the mask selects.
     SetField { field: FieldId, value: u128, mask: u128 },
-    /// Sets a field if its prerequisites hold, otherwise does nothing (OpenFlow 1.0's `set_tp_src` and the like).
+    /// Sets a field if its prerequisites hold and actions may write it, otherwise does nothing (OpenFlow 1.0's
+    /// `set_tp_src` and the like).
     SetFieldIfPresent { field: FieldId, value: u128, mask: u128 },
     /// Copies bits of a field (Nicira's `move`, OpenFlow 1.5's copy-field).
     Move { from: Subfield, to: Subfield },

@@ -55,7 +55,18 @@ impl Check<'_> {
                 self.write(*to)
             }
             Action::Bundle { to, .. } => to.map_or(Ok(()), |to| self.write(to)),
-            Action::SetField { field, .. } => self.provided(*field),
+            Action::SetField { field, .. } => {
+                self.provided(*field)?;
+                // A write of a VLAN tag's CFI adds or removes the tag.
+                self.is_certain &= crate::wire::number::vlan_tci(self.fields) != Some(*field);
+                Ok(())
+            }
+            // It would do nothing where it is meant to do something.
+            Action::SetFieldIfPresent { field, .. }
+                if self.is_certain && self.matching.provides(*field, self.fields) =>
+            {
+                writable(*field, self.fields)
+            }
             Action::Move { from, to } => {
                 self.read(*from)?;
                 self.write(*to)

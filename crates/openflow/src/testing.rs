@@ -43,6 +43,8 @@ const ROWS: &[Row] = &[
     ("mpls_label", 20, &[(OF, 34), (1, 80)], "w", MPLS),
     ("mpls_tc", 3, &[(OF, 35), (1, 81)], "w", MPLS),
     ("mpls_bos", 1, &[(OF, 36), (1, 82)], "", MPLS),
+    // The number of a cookie as well.
+    ("mpls_ttl", 8, &[(1, 30)], "w", MPLS),
     ("ip_dscp", 6, &[(OF, 8)], "w", IP),
     ("ip_ecn", 2, &[(OF, 9), (1, 28)], "w", IP),
     ("ip_proto", 8, &[(OF, 10), (0, 6)], "", IP),

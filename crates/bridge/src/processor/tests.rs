@@ -92,6 +92,7 @@ fn value(random: &mut Random, name: &str, width: u32) -> u128 {
         "eth_type" => *random.pick(&[0x800, 0x800, 0x800, 0x86dd, 0x1234]),
         "ip_proto" => *random.pick(&[6, 6, 17]),
         "in_port" => u128::from(random.range(1, 4)),
+        "nw_frag" => *random.pick(&[0, 0, 0, 1, 3]),
         "nw_ttl" => u128::from(random.range(1, 3)),
         "vlan_vid" => *random.pick(&[0, 0x1001, 0x1002]),
         _ => match random.below(3) {
@@ -277,6 +278,10 @@ fn random_group(random: &mut Random, bridge: &TestBridge, id: u32) -> Arc<Group>
 
 fn change(random: &mut Random, pair: &Pair) {
     let bridge = &pair.bridges[0];
+    if random.one_in(8) {
+        let fragments = *random.pick(&[0, 0, 1, 3]);
+        pair.both(|bridge| bridge.write().set_fragments(fragments));
+    }
     match random.below(8) {
         0..5 => {
             let table = random.below(6) as u8;

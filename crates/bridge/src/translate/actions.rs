@@ -34,8 +34,11 @@ impl Translator<'_> {
             Action::PopQueue => self.queue = 0,
             Action::Group(id) => self.group(*id, place),
             Action::Meter(id) => self.meter(*id),
-            Action::SetField { field, value, mask } | Action::SetFieldIfPresent { field, value, mask } => {
-                self.set_field(*field, *value, *mask);
+            Action::SetField { field, value, mask } => self.set_field(*field, *value, *mask),
+            Action::SetFieldIfPresent { field, value, mask } => {
+                if self.layout.fields().get(*field).writable {
+                    self.set_field(*field, *value, *mask);
+                }
             }
             Action::DeleteField(field) => self.set_field(*field, 0, u128::MAX),
             Action::Move { from, to } => {

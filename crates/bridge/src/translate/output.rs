@@ -18,10 +18,6 @@ const ETH_SRC: u8 = 4;
 const VLAN_VID: u8 = 6;
 /// The bridge group address of the spanning tree protocol (IEEE 802.1D, 7.12.3).
 const STP_ADDRESS: u128 = 0x0180_c200_0000;
-/// `nw_frag`: class NXM 1, number 26. Bit 0 is set for fragments.
-const NW_FRAG: u8 = 26;
-/// `OFPC_FRAG_DROP`.
-const FRAG_DROP: u16 = 1;
 
 impl Translator<'_> {
     fn basic(&mut self, number: u8) -> Option<u128> {
@@ -41,18 +37,8 @@ impl Translator<'_> {
         let in_port = self.in_port();
         let Some(tables) = &self.tables else { return false };
         let bits = tables.ports().get(in_port).map_or(0, |port| port.config);
-        let fragments = tables.fragments();
-        let number =
-            openflow::field::OxmNumber { class: openflow::field::class::NXM_1, field: NW_FRAG, experimenter: 0 };
-        if fragments & FRAG_DROP != 0
-            && let Some(field) = self.layout.fields().numbered(number)
-        {
-            let layout = self.layout;
-            self.state.consult_place(layout.place(field), 1);
-            if layout.place(field).read(&self.state.record) & 1 != 0 {
-                self.note(|| "fragments are dropped".to_string());
-                return false;
-            }
+        if self.drops_fragment() {
+            return false;
         }
         if bits & (config::NO_RECV | config::NO_RECV_STP) == 0 {
             return true;

@@ -42,6 +42,12 @@ pub struct State {
     pub written: Words,
     /// The number of visible words that are changed.
     changed: usize,
+    /// Bits that read as zero though the packet has other values: transport fields of a first fragment.
+    hidden: Vec<(u32, u64)>,
+    /// Whether reads of bits that are hidden in first fragments are recorded.
+    watches_transport: bool,
+    /// Whether the sources of a value include such bits.
+    has_moved_transport: bool,
     /// The effects so far.
     pub effects: Vec<Effect>,
 }
@@ -61,6 +67,9 @@ impl State {
             touched: Vec::new(),
             written: Words::default(),
             changed: 0,
+            hidden: Vec::new(),
+            watches_transport: false,
+            has_moved_transport: false,
             effects: Vec::new(),
         }
     }
@@ -82,13 +91,41 @@ impl State {
         self.journal.clear();
         self.effects.clear();
         (self.written, self.changed) = (Words::default(), 0);
+        self.hidden.clear();
+        (self.watches_transport, self.has_moved_transport) = (false, false);
+    }
+
+    /// Makes bits of the packet as parsed read as zero. Their writes are effects all the same.
+    pub fn hide(&mut self, bits: &[(u32, u64)]) {
+        for (word, mask) in bits {
+            self.record[*word as usize] &= !mask;
+            // Lookups do not see the parsed value.
+            self.written.add(*word);
+        }
+        self.hidden.extend_from_slice(bits);
+    }
+
+    /// Records whether the bits are read that are hidden in first fragments.
+    pub fn watch_transport(&mut self) {
+        self.watches_transport = true;
+    }
+
+    /// Whether bits were read that are hidden in first fragments.
+    pub fn has_read_transport(&self) -> bool {
+        let is_consulted = || self.layout.transport().iter().any(|(word, mask)| self.consulted.mask(*word) & mask != 0);
+        self.watches_transport && (self.has_moved_transport || is_consulted())
+    }
+
+    /// The bits of a word that are as parsed.
+    fn parsed(&self, word: u32, mask: u64) -> u64 {
+        let hidden = self.hidden.iter().filter(|(other, _)| *other == word).fold(0, |all, (_, mask)| all | mask);
+        mask & !self.constant[word as usize] & !self.derived[word as usize] & !hidden
     }
 
     /// Consults bits of a word: the result depends on them.
     pub fn consult(&mut self, word: u32, mask: u64) {
-        let (constant, derived) = (self.constant[word as usize], self.derived[word as usize]);
-        self.consulted.add(word, mask & !constant & !derived);
-        if mask & derived != 0
+        self.consulted.add(word, self.parsed(word, mask));
+        if mask & self.derived[word as usize] != 0
             && let Some(sources) = &self.sources[word as usize]
         {
             sources.iter().for_each(|(word, mask)| self.consulted.add(*word, *mask));
@@ -118,13 +155,14 @@ impl State {
     }
 
     /// Appends the sources of a word's bits to `into`.
-    fn origin(&self, word: u32, mask: u64, into: &mut Vec<(u32, u64)>) {
-        let (constant, derived) = (self.constant[word as usize], self.derived[word as usize]);
-        let own = mask & !constant & !derived;
+    fn origin(&mut self, word: u32, mask: u64, into: &mut Vec<(u32, u64)>) {
+        let own = self.parsed(word, mask);
         if own != 0 {
             into.push((word, own));
+            let is_transport = |(other, mask): &(u32, u64)| *other == word && own & mask != 0;
+            self.has_moved_transport |= self.watches_transport && self.layout.transport().iter().any(is_transport);
         }
-        if mask & derived != 0
+        if mask & self.derived[word as usize] != 0
             && let Some(sources) = &self.sources[word as usize]
         {
             into.extend(sources.iter());

@@ -104,6 +104,50 @@ fn a_resubmission_by_another_port_is_a_search_only() {
 }
 
 #[test]
+fn fragments_are_treated_as_configured() {
+    let mut bench = Bench::new();
+    let to = |port: u128| bench.bridge.matching(&[("eth_type", 0x800), ("ip_proto", 6), ("tcp_dst", port)]);
+    let (to_7, to_0) = (to(7), to(0));
+    bench.bridge.add(0, 1, to_7, vec![output(2)]);
+    bench.bridge.add(0, 1, to_0, vec![output(3)]);
+    // Not a fragment, the first one, a later one, of which the parser finds no transport header.
+    let packets: [&[(&str, u128)]; 3] =
+        [&[("tcp_dst", 7)], &[("tcp_dst", 7), ("nw_frag", 1)], &[("tcp_dst", 0), ("nw_frag", 3)]];
+    let modes: [(u16, [&[u32]; 3]); 3] = [(0, [&[2], &[3], &[3]]), (1, [&[2], &[], &[]]), (3, [&[2], &[2], &[3]])];
+    for (mode, expected) in modes {
+        bench.bridge.write().set_fragments(mode);
+        for (packet, ports) in packets.iter().zip(expected) {
+            assert_eq!(bench.ports(packet), ports, "mode {mode}, {packet:?}");
+        }
+    }
+}
+
+#[test]
+fn actions_read_hidden_fields_as_zero_and_the_frame_keeps_them() {
+    let mut bench = Bench::new();
+    let copy = Action::Move { from: bench.part("tcp_src"), to: Subfield { bits: 16, ..bench.part("reg0") } };
+    bench.bridge.add(0, 1, Match::any(), vec![copy, bench.set("tcp_dst", 9), resubmit(None, 1)]);
+    for (reg, port) in [(0, 2), (5, 3)] {
+        let matching = bench.bridge.matching(&[("reg0", reg), ("eth_type", 0x800), ("ip_proto", 6), ("tcp_dst", 9)]);
+        bench.bridge.add(1, 1, matching, vec![output(port)]);
+    }
+    for (fragment, to) in [(0, 3), (1, 2), (0, 3), (1, 2)] {
+        let left = bench.send_from(&[("tcp_src", 5), ("tcp_dst", 7), ("nw_frag", fragment)], 0);
+        let [Left::Port(port, _, _, _, record)] = &left[..] else { panic!("{left:?}") };
+        // The last header is TCP's.
+        let [.., src, dst, _is_valid] = record[..] else { panic!("{record:?}") };
+        assert_eq!((*port, src, dst), (to, 5, 9), "fragment {fragment}");
+    }
+    // Megaflows that do not depend on hidden fields are for fragments as well.
+    let mask = bench.mask(&[("tcp_src", 5)]);
+    assert!(mask.contains("nw_frag"), "{mask}");
+    let mut bench = Bench::new();
+    bench.bridge.add(0, 1, Match::any(), vec![bench.set("tcp_dst", 9), output(2)]);
+    assert!(!bench.mask(&[]).contains("nw_frag"), "{}", bench.mask(&[]));
+    assert_eq!(bench.ports(&[("nw_frag", 1)]), [2]);
+}
+
+#[test]
 fn the_action_set_is_done_last_also_behind_exit() {
     let mut bench = Bench::new();
     let instructions =
@@ -305,7 +349,8 @@ fn masks_have_what_decided_and_no_more() {
     bench.bridge.add(1, 1, matching, vec![output(2)]);
     // The destination port was overwritten with the source port; the metadata field is a constant.
     let mask = bench.mask(&[("tcp_src", 80)]);
-    assert_eq!(mask, "in_port,eth_type,ip_proto,tcp_src");
+    // Of a first fragment the source port is hidden.
+    assert_eq!(mask, "in_port,eth_type,ip_proto,nw_frag,tcp_src");
 }
 
 #[test]

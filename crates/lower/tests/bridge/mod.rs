@@ -293,6 +293,10 @@ pub fn frames() -> Vec<(&'static str, Vec<u8>)> {
         ("long extension", ethernet("", 0x86dd, &ipv6(60, &[&[6, 5][..], &[0; 46]].concat(), 6, &tcp()))),
         ("echo6", ethernet("", 0x86dd, &ipv6(58, &[], 58, &bytes("8000 0000 0001 0002 61")))),
         ("solicitation", ethernet("", 0x86dd, &ipv6(58, &[], 58, &solicitation()))),
+        (
+            "solicitation of code 1",
+            ethernet("", 0x86dd, &ipv6(58, &[], 58, &[&[135, 1][..], &solicitation()[2..]].concat())),
+        ),
         ("advertisement", ethernet("", 0x86dd, &ipv6(58, &[], 58, &advertisement()))),
     ]
 }

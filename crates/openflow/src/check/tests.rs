@@ -51,6 +51,30 @@ fn behind_a_change_of_headers_nothing_is_refused() {
 }
 
 #[test]
+fn behind_a_write_of_the_cfi_nothing_is_refused() {
+    let fields = crate::testing::fields_with_aliases();
+    let tag = Action::SetField { field: named("vlan_tci", &fields), value: 0x1000, mask: 0x1000 };
+    let priority = set("vlan_pcp", &fields);
+    assert_eq!(check_list(&[tag, priority.clone()], &Match::any(), &fields), Ok(()));
+    assert!(check_list(&[priority], &Match::any(), &fields).is_err());
+}
+
+#[test]
+fn a_set_action_of_1_0_is_refused_if_its_field_is_there_but_cannot_be_written() {
+    let fields = fields();
+    let port = |name: &str| Action::SetFieldIfPresent { field: named(name, &fields), value: 1, mask: 0xffff };
+    // Of SCTP's ports, actions may write the source here.
+    let all = [port("tcp_dst"), port("udp_dst"), port("sctp_dst")];
+    let kind = |proto: u128| {
+        let matching = matching(&[("eth_type", 0x800), ("ip_proto", proto)], &fields);
+        check_list(&all, &matching, &fields).map_err(|error| error.kind)
+    };
+    assert_eq!(kind(6), Ok(()));
+    assert_eq!(kind(132), Err(ErrorKind::BacBadSetArgument));
+    assert_eq!(check_list(&all, &Match::any(), &fields), Ok(()));
+}
+
+#[test]
 fn the_action_set_is_checked_as_well() {
     let fields = fields();
     let instructions = Instructions { write: vec![set("tcp_src", &fields)], ..Instructions::default() };

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | 1.0 `SET_VLAN_VID`, `SET_VLAN_PCP` | [`HeaderAction::SetVlanVid`], [`HeaderAction::SetVlanPcp`]: may push a tag |
 //! | `SET_NW_SRC`, `SET_NW_DST`, `SET_NW_TOS`, `SET_NW_ECN` | [`Action::SetFieldIfPresent`] |
-//! | `SET_TP_SRC`, `SET_TP_DST` | one [`Action::SetFieldIfPresent`] for each writable port field of TCP, UDP and SCTP |
+//! | `SET_TP_SRC`, `SET_TP_DST` | one [`Action::SetFieldIfPresent`] for each port field of TCP, UDP and SCTP |
 //! | `SET_DL_SRC`, `SET_DL_DST` and others that 1.2 deprecates | [`Action::SetField`] |
 //!
 //! Versions that have these actions encode them as such; the others use set-field, as in Open vSwitch. OpenFlow 1.0
@@ -116,12 +116,11 @@ fn read_10(kind: u16, r: &mut Reader, fields: &Fields, actions: &mut Vec<Action>
 /// Decodes a deprecated set action of 1.0 or 1.1, by its number in 1.1.
 fn read_deprecated(kind: u16, r: &mut Reader, fields: &Fields, actions: &mut Vec<Action>) -> Result<()> {
     let mut set = |numbers: &[u8], value: u128, always: bool| -> Result<()> {
-        let ids = numbers.iter().filter_map(|number| fields.basic(*number));
-        let writable: Vec<FieldId> = ids.filter(|id| fields.get(*id).writable).collect();
-        if writable.is_empty() {
+        let ids: Vec<FieldId> = numbers.iter().filter_map(|number| fields.basic(*number)).collect();
+        if !ids.iter().any(|id| fields.get(*id).writable) {
             return fail(ErrorKind::BacBadType, format!("there is no field for action {kind}"));
         }
-        for field in writable {
+        for field in ids {
             let mask = fields.get(field).full();
             if value & !mask != 0 {
                 return fail(ErrorKind::BacBadArgument, format!("{value:#x} is too large"));
@@ -247,8 +246,7 @@ pub(crate) fn write_actions(version: Version, actions: &[Action], fields: &Field
 fn ports_in_all(actions: &[Action], fields: &Fields) -> Option<(u16, u16, usize)> {
     let Action::SetFieldIfPresent { value: port, .. } = actions.first()? else { return None };
     for (kind, numbers) in [(9, TP_SRC), (10, TP_DST)] {
-        let ids = numbers.iter().filter_map(|number| fields.basic(*number));
-        let ids: Vec<FieldId> = ids.filter(|id| fields.get(*id).writable).collect();
+        let ids: Vec<FieldId> = numbers.iter().filter_map(|number| fields.basic(*number)).collect();
         let same = actions.len() >= ids.len()
             && !ids.is_empty()
             && ids.iter().zip(actions).all(|(id, action)| match action {

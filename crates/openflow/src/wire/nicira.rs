@@ -26,7 +26,7 @@ use crate::action::{
 use crate::error::{ErrorKind, NICIRA, ONF};
 use crate::field::Fields;
 use crate::message::Version;
-use crate::wire::number;
+use crate::wire::number::{self, VLAN_PRESENT};
 use crate::wire::operand::{
     check_writable, ether_type, exactly, header, output_port, read_copy, set, subfield_of, zeros,
 };
@@ -337,10 +337,17 @@ fn read_load(r: &mut Reader, fields: &Fields, actions: &mut Vec<Action>) -> Resu
         if header.len != known_bytes {
             return fail(ErrorKind::BacBadSetLen, format!("{} bytes", header.len));
         }
-        let entry = Entry { number: header.number, width: bits, has_mask: false, value, mask: number::ones(bits) };
+        let mask = number::ones(bits);
+        let entry = Entry { number: header.number, is_cookie: false, width: bits, has_mask: false, value, mask };
         return set(&entry, fields, actions);
     }
     let to = subfield_of(header, offset, bits, fields)?;
+    let cfi = VLAN_PRESENT.trailing_zeros();
+    if header.number == number::VLAN_TCI && (offset..offset + bits).contains(&cfi) {
+        let (value, mask) = (value << offset, number::ones(bits) << offset);
+        let entry = Entry { number: header.number, is_cookie: false, width: 16, has_mask: true, value, mask };
+        return set(&entry, fields, actions);
+    }
     check_writable(to.field, fields)?;
     actions.push(Action::SetField {
         field: to.field,

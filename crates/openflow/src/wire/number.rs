@@ -9,6 +9,9 @@
 //! | `NXM_OF_IP_TOS` | `ip_dscp` in the upper six of eight bits |
 //! | `NXM_OF_VLAN_TCI` | `vlan_pcp` and `vlan_vid` concatenated; the CFI bit is OpenFlow's `OFPVID_PRESENT` |
 //!
+//! A program may declare a field for the whole of `NXM_OF_VLAN_TCI`. Actions that write the CFI, and so add or remove a
+//! tag, write this field; they are encoded as they were received.
+//!
 //! Registers of 64 and 128 bits are concatenated registers of 32 bits (ovs-fields(7)), which matches refer to.
 
 use crate::action::{Subfield, port};
@@ -22,6 +25,11 @@ pub(crate) const VLAN_PRESENT: u128 = 0x1000;
 /// The field `vlan_vid`, if it has `OFPVID_PRESENT`.
 pub(crate) fn vlan_vid(fields: &Fields) -> Option<FieldId> {
     fields.basic(6).filter(|id| fields.get(*id).width == 13)
+}
+
+/// The field of `NXM_OF_VLAN_TCI`, if the program declares one for the whole tag.
+pub(crate) fn vlan_tci(fields: &Fields) -> Option<FieldId> {
+    fields.numbered(VLAN_TCI).filter(|id| fields.get(*id).width == 16)
 }
 
 /// A number in class `OFPXMC_OPENFLOW_BASIC`.

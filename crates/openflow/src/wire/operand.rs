@@ -61,9 +61,15 @@ pub(crate) fn check_writable(field: FieldId, fields: &Fields) -> Result<()> {
 
 /// Appends the actions that set an OXM entry's value under its mask.
 pub(crate) fn set(entry: &Entry, fields: &Fields, actions: &mut Vec<Action>) -> Result<()> {
+    if entry.is_cookie {
+        return fail(ErrorKind::BacBadSetType, "no action writes a cookie");
+    }
     if entry.number == VLAN_TCI && number::parts(VLAN_TCI, fields).is_some() && entry.mask & VLAN_PRESENT != 0 {
-        // A write of the CFI writes the whole tag; a zero CFI removes the tag (ovs-fields(7)).
-        if entry.value & VLAN_PRESENT == 0 {
+        // A write of the CFI adds or removes the tag (ovs-fields(7)).
+        if let Some(field) = number::vlan_tci(fields) {
+            check_writable(field, fields)?;
+            actions.push(Action::SetField { field, value: entry.value, mask: entry.mask });
+        } else if entry.value & VLAN_PRESENT == 0 {
             actions.push(header(HeaderAction::PopVlan, 0));
         } else if entry.mask == number::ones(16) {
             actions.push(header(HeaderAction::SetVlanVid, entry.value & 0xfff));

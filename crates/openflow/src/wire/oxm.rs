@@ -15,8 +15,11 @@ use crate::wire::{Reader, Result, Writer, fail, match10, unencodable};
 
 /// `OFPMT_OXM`.
 const TYPE_OXM: u16 = 1;
-/// `NXM_NX_COOKIE`: appears in matches but is no field of a packet.
+/// `NXM_NX_COOKIE`: appears in matches but is no field of a packet. `NXM_NX_MPLS_TTL` has the same number, so that only
+/// the length of the value tells them apart.
 const COOKIE: OxmNumber = number::nxm_1(30);
+/// The length of a cookie in bytes.
+const COOKIE_LEN: usize = 8;
 
 /// The header of an OXM TLV.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,12 +71,21 @@ impl Header {
     fn value_len(&self) -> usize {
         if self.has_mask { self.len / 2 } else { self.len }
     }
+
+    /// Whether it is that of a cookie, and not of a field with the same number.
+    fn is_cookie(&self, fields: &Fields) -> bool {
+        self.number == COOKIE
+            && self.value_len() == COOKIE_LEN
+            && number::known(COOKIE, fields).is_none_or(|known| known.bytes != COOKIE_LEN)
+    }
 }
 
 /// An OXM TLV of a known field, as on the wire.
 pub(crate) struct Entry {
     /// The field's number.
     pub(crate) number: OxmNumber,
+    /// Whether it is a cookie.
+    pub(crate) is_cookie: bool,
     /// The width under this number in bits.
     pub(crate) width: u32,
     /// Whether a mask was sent.
@@ -94,22 +106,22 @@ pub(crate) struct Kinds {
 const IN_MATCH: Kinds =
     Kinds { field: ErrorKind::BmcBadField, length: ErrorKind::BmcBadLen, value: ErrorKind::BmcBadValue };
 
-/// The width in bits and the length in bytes of values under a number.
-fn size_of(number: OxmNumber, fields: &Fields) -> Option<(u32, usize)> {
-    if let Some(known) = number::known(number, fields) {
+/// The width in bits and the length in bytes of values under a header's number.
+fn size_of(header: &Header, fields: &Fields) -> Option<(u32, usize)> {
+    if header.is_cookie(fields) {
+        return Some((64, COOKIE_LEN));
+    }
+    if let Some(known) = number::known(header.number, fields) {
         return Some((known.width, known.bytes));
     }
-    if number == COOKIE {
-        return Some((64, 8));
-    }
-    let width = number::parts(number, fields)?.iter().map(|part| part.width).sum::<u32>();
+    let width = number::parts(header.number, fields)?.iter().map(|part| part.width).sum::<u32>();
     Some((width, width as usize / 8))
 }
 
 /// Decodes a TLV.
 pub(crate) fn read_entry(r: &mut Reader, kinds: &Kinds, fields: &Fields) -> Result<Entry> {
     let header = Header::read(r)?;
-    let Some((width, bytes)) = size_of(header.number, fields) else {
+    let Some((width, bytes)) = size_of(&header, fields) else {
         return fail(kinds.field, format!("there is no {}", number::unknown(header.number)));
     };
     if header.value_len() != bytes || header.has_mask && header.len % 2 != 0 {
@@ -127,7 +139,8 @@ pub(crate) fn read_entry(r: &mut Reader, kinds: &Kinds, fields: &Fields) -> Resu
     if value & !full != 0 {
         return fail(kinds.value, format!("{}: more than {width} bits", number::unknown(header.number)));
     }
-    Ok(Entry { number: header.number, width, has_mask: header.has_mask, value, mask: mask & full })
+    let is_cookie = header.is_cookie(fields);
+    Ok(Entry { number: header.number, is_cookie, width, has_mask: header.has_mask, value, mask: mask & full })
 }
 
 /// Decodes the `ofp_match` of a version.
@@ -170,7 +183,7 @@ fn read_entries(mut r: Reader, fields: &Fields, mut cookie: Option<&mut (u64, u6
     let mut matching = Match::any();
     while !r.is_empty() {
         let entry = read_entry(&mut r, &IN_MATCH, fields)?;
-        if entry.number == COOKIE && fields.numbered(COOKIE).is_none() {
+        if entry.is_cookie {
             match cookie.as_deref_mut() {
                 None => return fail(ErrorKind::BmcBadField, "a cookie cannot be matched here"),
                 Some(cookie) if cookie.1 != 0 => return fail(ErrorKind::BmcDupField, "two cookies"),

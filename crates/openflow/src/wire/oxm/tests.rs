@@ -188,6 +188,12 @@ fn a_cookie_is_read_only_where_it_may_stand() {
     let (matching, cookie, mask) = read_nx_match_with_cookie(hex.len(), &mut r, &fields).unwrap();
     assert_eq!((text::matching(&matching, &fields).as_str(), cookie, mask), ("reg0=0x7", 5, 0xff));
     assert_eq!(read_nx(&hex, &fields).unwrap_err().kind, ErrorKind::BmcBadField);
+    // A field has the same number; its values have another length.
+    let hex = bytes("00000602 8847 00013c08 0000000000000007 00013c01 40");
+    let mut r = Reader::new(&hex, ErrorKind::BrcBadLen);
+    let (matching, cookie, mask) = read_nx_match_with_cookie(hex.len(), &mut r, &fields).unwrap();
+    let text = text::matching(&matching, &fields);
+    assert_eq!((text.as_str(), cookie, mask), ("eth_type=0x8847,mpls_ttl=64", 7, u64::MAX));
 }
 
 #[rustfmt::skip]
@@ -204,6 +210,8 @@ const ERRORS: &[(&str, ErrorKind)] = &[
     ("0001 0014 80000708 010000000000 000000000001 00000000", ErrorKind::BmcBadLen),
     ("0001 0014 8000070c 010000000000 000000000001 00000000", ErrorKind::BmcBadWildcards),
     ("0001 000a 80000c02 2001 000000000000", ErrorKind::BmcBadValue),
+    ("0001 0012 80000a02 8847 80004404 00100001 000000000000", ErrorKind::BmcBadValue),
+    ("0001 0012 80000a02 86dd 80003804 00100001 000000000000", ErrorKind::BmcBadValue),
     ("0001 0009 80000e01 03 00000000000000", ErrorKind::BmcBadPrereq),
     ("0001 000c 80001604 0a000001 00000000", ErrorKind::BmcBadPrereq),
     ("0001 0012 80001604 0a000001 80000a02 0800 000000000000", ErrorKind::BmcBadPrereq),

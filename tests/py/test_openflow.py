@@ -386,6 +386,11 @@ def test_vlan_tags(net):
     assert sent("load:0->NXM_OF_VLAN_TCI[12]", five, 10) == []
     for version in VERSIONS:
         assert sent("load:1->NXM_OF_VLAN_TCI[12]", [], version) == [(0x8100, 0, 0)]
+    # The outer one of two tags is removed; what follows leaves the inner one alone, or removes it.
+    two = [Dot1Q(vlan=5), Dot1Q(vlan=7, prio=1)]
+    assert sent("load:0->NXM_OF_VLAN_TCI[12]", two, 10) == [(0x8100, 7, 1)]
+    assert sent("load:0->NXM_OF_VLAN_TCI[],mod_vlan_vid:9", two, 10) == [(0x8100, 9, 0), (0x8100, 7, 1)]
+    assert sent("load:0->NXM_OF_VLAN_TCI[12],strip_vlan", two, 10) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -399,6 +404,12 @@ def test_loads_of_a_vlan_tag_are_dumped_as_they_were_given(net, version):
             net.ofctl("del-flows")
             net.ofctl("add-flows", "-", input="\n".join(flows), version=other)
             assert {each: net.flows(version=each) for each in VERSIONS} == before, (load, other)
+
+
+def test_a_tag_that_a_load_adds_is_not_pushed_again(net):
+    net.ofctl("add-flow", "actions=load:0x1003->NXM_OF_VLAN_TCI[],mod_vlan_pcp:5,output:2", version=10)
+    for version in VERSIONS:
+        assert "push_vlan" not in "".join(net.flows(version=version)), version
 
 
 def test_mpls_labels(net):

@@ -230,14 +230,14 @@ parser Frame(packet_in packet, out headers_t hdr, inout flow_t flow, in packet_t
 
 control Actions(inout headers_t hdr, inout flow_t flow, inout result_t result) {
     action push_vlan(bit<16> ethertype) {
-        hdr.tag3 = hdr.tag2;
         result.reparse = hdr.tag2.isValid() ? 1w1 : 0;      // the parser sees two tags
+        if (hdr.vlan.isValid()) { hdr.tag3 = hdr.tag2; }    // not behind a load that has removed the first one
         if (hdr.vlan.isValid()) { hdr.tag2 = { hdr.vlan.tpid ++ hdr.vlan.pcp ++ hdr.vlan.dei ++ hdr.vlan.vid }; }
         hdr.vlan = { ethertype, 0, 0, 0 };
     }
     action pop_vlan() {
         result.reparse = flow.eth_type == VLAN || flow.eth_type == VLAN_AD ? 1w1 : 0;
-        if (hdr.tag2.isValid()) {
+        if (hdr.vlan.isValid() && hdr.tag2.isValid()) {
             bit<32> tag = hdr.tag2.tag;
             hdr.vlan = { tag[31:16], tag[15:13], tag[12:12], tag[11:0] };
         } else { hdr.vlan.setInvalid(); }

@@ -14,8 +14,8 @@
 //! batch is finished ([`Control::is_busy`]). Those that are made nevertheless are refused, UNAVAILABLE. Other devices are
 //! not concerned.
 //!
-//! The whole batch is one change of the journal. If the journal fails meanwhile, the batch ends with its turn, and what is
-//! not durable is undone.
+//! The whole batch is one change of the journal. If the journal fails meanwhile, the batch ends with its turn (one that is
+//! atomic, when it is undone, which takes turns as well), and what is not durable is undone.
 //!
 //! Tests: `tests/p4runtime/batches.rs`; `crates/grpc/src/handle/tests.rs`.
 

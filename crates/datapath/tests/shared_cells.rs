@@ -491,3 +491,31 @@ fn locks_are_released_after_the_last_access_once_none_is_acquired_any_more() {
     let released: Vec<&[ExternId]> = (0..6).map(|inst| locks.released_after(1, block, inst)).collect();
     assert_eq!(released, [&[][..], &[], &[], &[], &[P], &[Q]]);
 }
+
+/// Counts, and stores in another register, which packets only write, what it has counted to.
+const COUNT_AND_COPY: &str = "\
+b0:
+  x = read p, h.i
+  z = add x, 32w1
+  write p, h.i, z
+  y = zext z
+  write q, h.j, y
+  send port
+";
+
+#[test]
+fn a_cell_is_locked_until_the_packet_has_written_a_register_that_packets_only_write() {
+    let made = opt::for_several_workers(&program(COUNT_AND_COPY), &opt::Options::default());
+    let made = made.as_deref().cloned().unwrap_or_else(|| (*program(COUNT_AND_COPY)).clone());
+    let atomicity = Atomicity::new(&made);
+    assert_eq!([atomicity.rank(P), atomicity.rank(Q)], [Some(0), None], "{}", ir::print::print(&made));
+    let locks = Acquisitions::new(&made, &made.entries[0], &|register| atomicity.rank(register)).expect("the order");
+    let code = &made.stages[made.entries[0].stages[1].index()].blocks[0].insts;
+    let writes = |inst: &ir::Inst| matches!(inst.op, ir::Op::RegisterWrite { register: Q, .. });
+    let last = code.iter().position(writes).expect("q is written");
+    let block = base::ids::BlockId(0);
+    for inst in 0..code.len() {
+        let released: &[ExternId] = if inst == last { &[P] } else { &[] };
+        assert_eq!(locks.released_after(1, block, inst), released, "{inst}");
+    }
+}

@@ -13,9 +13,10 @@
 //! - **Turns.** In all other programs, and if a register has so few cells that packets would often wait for each other,
 //!   workers take turns, one batch each.
 //! - **Steps.** If all that packets do to a register is one [`Op::RegisterUpdate`] behind which no path accesses an updated
-//!   register, that is one atomic instruction, whatever the number of cells. It is as if the packet acquired the cell's
-//!   lock last and released it at once, so a packet that holds other locks keeps them until then.
-//! - Registers that packets only read, or only write in one machine access, need neither.
+//!   register or writes another one, that is one atomic instruction, whatever the number of cells. It is as if the packet
+//!   acquired the cell's lock last and released it at once, so a packet that holds other locks keeps them until then.
+//! - Registers that packets only read, or only write in one machine access, need neither. A packet that holds locks keeps
+//!   them until it has written such a register.
 //! - A peek ([`Op::RegisterRead`]) is an atomic step by itself and acquires no lock.
 //!
 //! The decision is made once per program ([`Atomicity::new`]). [`Acquisitions`] gives, for any code of the program,
@@ -162,7 +163,7 @@ pub struct Acquisitions {
     accesses: BTreeMap<Access, Acquire>,
     /// Accesses that packets reach without holding any lock.
     alone: BTreeSet<Access>,
-    /// Blocks in the growing phase: an access or a step can be reached from their start.
+    /// Blocks in the growing phase: an access, or a change of a register without locks, can be reached from their start.
     growing: BTreeSet<(usize, BlockId)>,
     releases: Releases,
 }
@@ -228,7 +229,7 @@ impl Acquisitions {
         self.alone.contains(&(position, block, inst))
     }
 
-    /// Whether an access, or a step of a register without locks, can be reached from the start of a block.
+    /// Whether an access, or a change of a register without locks, can be reached from the start of a block.
     pub fn is_growing(&self, position: usize, block: BlockId) -> bool {
         self.growing.contains(&(position, block))
     }
@@ -238,7 +239,7 @@ impl Acquisitions {
         self.releases.at_start.get(&(position, block)).map_or(&[], Vec::as_slice)
     }
 
-    /// The registers whose locks are released right after the access or step `inst` of a block, by packets that hold them.
+    /// The registers whose locks are released right after the access or change `inst` of a block, by packets that hold them.
     pub fn released_after(&self, position: usize, block: BlockId, inst: usize) -> &[ExternId] {
         self.releases.after.get(&(position, block, inst)).map_or(&[], Vec::as_slice)
     }
@@ -271,10 +272,10 @@ impl<'p> Whole<'p> {
         &self.stages[position].blocks[block.index()]
     }
 
-    /// Whether an operation is an atomic step of a register without locks.
+    /// Whether an operation changes a register without locks.
     fn is_step(&self, (position, block, inst): Access, rank_of: &dyn Fn(ExternId) -> Option<u32>) -> bool {
         let op = &self.block((position, block)).insts[inst].op;
-        matches!(op, Op::RegisterUpdate { register, .. } if rank_of(*register).is_none())
+        matches!(op, Op::RegisterUpdate { register, .. } | Op::RegisterWrite { register, .. } if rank_of(*register).is_none())
     }
 
     /// All reachable blocks, stage by stage in reverse post-order.
@@ -336,7 +337,11 @@ fn stepped(program: &Program, updated: &BTreeSet<ExternId>) -> BTreeSet<ExternId
     for entry in &program.entries {
         let whole = Whole::new(program, entry);
         let op = |(position, block, inst): Access| &whole.block((position, block)).insts[inst].op;
-        let is_access = |access| accessed(op(access)).is_some_and(|(register, _)| updated.contains(&register));
+        let is_access = |access| {
+            // Also of a register that packets only write: others see both changes or none.
+            accessed(op(access)).is_some_and(|(register, _)| updated.contains(&register))
+                || matches!(op(access), Op::RegisterWrite { .. })
+        };
         let accessing = whole.reaching(&is_access);
         for place in whole.blocks() {
             let mut follows = whole.after(place).iter().any(|b| accessing.contains(b));

@@ -48,7 +48,12 @@ fn walk(
             let acquire = locks.at(position, block, i);
             assert_eq!(acquire.is_some(), atomicity.rank(register).is_some());
             let is_new = match acquire {
-                None => continue,
+                None => {
+                    let is_change = matches!(inst.op, Op::RegisterWrite { .. });
+                    assert!(!(is_change && over), "a register without locks is written before locks are released");
+                    over = release(&mut held, locks.released_after(position, block, i));
+                    continue;
+                }
                 Some(Acquire::Always) => {
                     assert!(!held.contains(&register), "it would wait for itself");
                     true

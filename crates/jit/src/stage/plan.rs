@@ -174,6 +174,8 @@ struct Planner<'a> {
     added: Vec<TableId>,
     /// Those of them whose entries packets replace or evict.
     retired: Vec<TableId>,
+    /// Whether packets lock cells of a register.
+    has_locks: bool,
     /// See [`PHASES_MAX`].
     phases_max: usize,
 }
@@ -202,6 +204,7 @@ impl<'a> Planner<'a> {
             written: Vec::new(),
             added: Vec::new(),
             retired: Vec::new(),
+            has_locks: (0..program.externs.len()).any(|i| lock_rank(bindings, ExternId::from_index(i)).is_some()),
             phases_max: copies * PHASES_MAX,
         };
         for (n, node) in nodes.iter().enumerate() {
@@ -448,6 +451,8 @@ impl<'a> Planner<'a> {
             {
                 Some(Ordered::Locked)
             }
+            // Packets that hold locks keep them until then.
+            Op::RegisterUpdate { .. } | Op::RegisterWrite { .. } if self.has_locks => Some(Ordered::Locked),
             Op::RegisterRead { register, .. } if !self.written.contains(register) => None,
             Op::RegisterRead { register, .. }
             | Op::RegisterWrite { register, .. }

@@ -234,6 +234,11 @@ pub(crate) fn write_actions(version: Version, actions: &[Action], fields: &Field
         match action {
             Action::Header { name: HeaderAction::PushVlan, .. } => has_tag = true,
             Action::Header { name: HeaderAction::PopVlan, .. } => has_tag = false,
+            Action::SetField { field, value, mask }
+                if number::vlan_tci(fields) == Some(*field) && mask & VLAN_PRESENT != 0 =>
+            {
+                has_tag = value & VLAN_PRESENT != 0;
+            }
             _ => {}
         }
         left = behind;

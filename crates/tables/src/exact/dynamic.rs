@@ -45,7 +45,7 @@
 //! entry replaces the one that has been idle longest among those of [`SAMPLE_BUCKETS`] buckets from the new key's home
 //! on (of all buckets, in a table no larger than that).
 //!
-//! Memory costs: buckets, three bytes per slot for the wheel and the lists of retired slots, 64 bytes per 128 buckets.
+//! Memory costs: buckets, three bytes per slot for the wheel and the lists of retired slots, 128 bytes per 128 buckets.
 //! With a 13-byte key and 5 bytes of data that is 55 bytes per entry in a full table.
 //!
 //! Tests: `tests/dynamic.rs`, against a list, and with threads; `stripe/tests.rs`.

@@ -487,17 +487,22 @@ impl Handle {
     }
 
     /// Removes a device and ends the streams of its clients with a status. `release` takes it from the data plane; when it
-    /// is called, the control plane will not refuse any more, and if it fails, the device stays.
+    /// is called, the control plane has nothing against it, and if it fails, the device stays. Clients of the device wait
+    /// meanwhile, others do not.
     ///
     /// # Errors
     ///
     /// NOT_FOUND if there is no such device, and the error of `release`.
     pub fn remove_device(&self, device_id: u64, release: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-        let gone = self.with_device(device_id, |control| {
-            control.check_removable(device_id)?;
+        let gone = {
+            let turns = self.turns(device_id);
+            let _places = turns.wait(Waits::DEVICE);
+            let _request = turns.requests.lock();
+            self.with(|control| control.check_removable(device_id))?;
+            // Without the control plane's lock: workers may take seconds, and clients of other devices do not wait.
             release()?;
-            control.remove_device(device_id)
-        })?;
+            self.with(|control| control.remove_device(device_id))?
+        };
         lock(&self.turns).remove(&device_id);
         let mut clients = lock(&self.clients);
         for client in gone {

@@ -489,7 +489,7 @@ impl Devices {
 
     /// Removes a device from workers and controllers: from both or, if it is not removed, from neither.
     fn drop_device(&self, id: u64) -> Result<(), String> {
-        // The workers while controllers wait: once they have released it, nothing refuses any more.
+        // The workers, while controllers of the device wait.
         let release = || self.switch.remove_device(id).map_err(|e| control::Error::unavailable(e.to_string()));
         self.handle.remove_device(id, release).map_err(|e| e.message)?;
         lock(&self.known).names.remove(&id);

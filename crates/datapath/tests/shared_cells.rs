@@ -506,7 +506,7 @@ b0:
 #[test]
 fn a_cell_is_locked_until_the_packet_has_written_a_register_that_packets_only_write() {
     let made = opt::for_several_workers(&program(COUNT_AND_COPY), &opt::Options::default());
-    let made = made.as_deref().cloned().unwrap_or_else(|| (*program(COUNT_AND_COPY)).clone());
+    let made = made.unwrap_or_else(|| (*program(COUNT_AND_COPY)).clone());
     let atomicity = Atomicity::new(&made);
     assert_eq!([atomicity.rank(P), atomicity.rank(Q)], [Some(0), None], "{}", ir::print::print(&made));
     let locks = Acquisitions::new(&made, &made.entries[0], &|register| atomicity.rank(register)).expect("the order");

@@ -82,7 +82,7 @@ fn inserted(program: &Program) -> Option<Program> {
     }
 }
 
-/// A read, and the write of what is computed from it.
+/// A read-modify-write: the indices in a block of the read and of the write of the same cell, and the update between them.
 struct Pair {
     read: usize,
     write: usize,

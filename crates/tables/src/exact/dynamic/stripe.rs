@@ -84,7 +84,7 @@ pub(super) struct Stripe {
 // SAFETY: the content is only accessed under the lock.
 unsafe impl Sync for Stripe {}
 
-/// Slots that are kept apart for the worker that retired them.
+/// Slots that are kept apart for the worker that retired them: as many as fit a second cache line of the stripe.
 pub(super) const OWN_MAX: usize = 4;
 
 /// A slot that a worker has retired.

@@ -327,14 +327,7 @@ impl Engine {
         self.batch.now_us = burst.now_us;
         for (i, again) in flows.again.drain(..count).enumerate() {
             let packet = owned(&again.raw);
-            let desc = &mut self.batch.packets[i];
-            desc.data = borrowed(&again.raw).data_mut_ptr();
-            desc.len = packet.len() as u32;
-            desc.headroom = packet.headroom() as u32;
-            desc.tailroom = packet.tailroom() as u32;
-            desc.ingress_port = burst.port;
-            desc.consumed = 0;
-            desc.timestamp_us = burst.now_us;
+            describe_received(&mut self.batch.packets[i], &packet, burst);
             begins[i] = (again.start, again.passes, again.steps);
             packets.push(packet);
         }
